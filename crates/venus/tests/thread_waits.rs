@@ -94,6 +94,17 @@ impl KernelPort for Mapped {
     fn all(&self) {}
 }
 
+/// Returns when the thread has slept for a while.
+fn wait_until_asleep(thread: rustix::thread::Pid) {
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let mut looks = 0;
+    while looks < 20 {
+        std::thread::sleep(Duration::from_millis(2));
+        let sleeps = std::fs::read_to_string(&stat).unwrap().contains(") S ");
+        looks = if sleeps { looks + 1 } else { 0 };
+    }
+}
+
 #[test]
 fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
     let server = TestServer::in_memory();
@@ -110,8 +121,13 @@ fn pages_that_come_back_during_a_break_do_not_wait_for_room() {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         // A writer that waits for room in the middle of it: its pages are locked in the kernel.
-        scope.spawn(|| a.write(handle, 1 << 20, &[1; 1 << 20]));
-        std::thread::sleep(Duration::from_millis(50));
+        let (begins, writer) = std::sync::mpsc::channel();
+        let writing = a.clone();
+        scope.spawn(move || {
+            begins.send(rustix::thread::gettid()).unwrap();
+            writing.write(handle, 1 << 20, &[1; 1 << 20]);
+        });
+        wait_until_asleep(writer.recv().unwrap());
         b.write(other, 0, b"theirs");
         b.venus.flush(&me(), other, None).unwrap();
     });
