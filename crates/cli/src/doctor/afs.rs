@@ -123,8 +123,9 @@ mod tests {
         let finding = &examine(&cell)[0];
         assert_eq!(finding.level, Severity::Warn);
         assert!(finding.found.contains("a key of DES"), "{finding:?}");
-        // Version 1, the service's type of AES with 256 bits, and a key.
-        let mut bytes = vec![0, 0, 0, 1, 0, 4, 0, 0, 0, 1, 0, 18, 0, 0, 0, 32];
+        // One key of Kerberos 5, version 5, of AES with 256 bits.
+        let words: [u32; 6] = [1, 16, 2, 5, 18, 32];
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
         bytes.extend([7; 32]);
         let strong = cell.dir().join("KeyFileExt");
         fs::write(&strong, bytes).unwrap();
