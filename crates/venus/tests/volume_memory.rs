@@ -6,6 +6,7 @@ mod common;
 
 use std::alloc::System;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::me;
 use common::volumes::ManyVolumes;
@@ -88,7 +89,15 @@ fn volumes_that_left_leave_nothing_in_memory() {
         visit(&all, VOLUMES..2 * VOLUMES);
         visit(&all, 0..VOLUMES);
     }
-    let grown = allocated().saturating_sub(before);
+    // The last volume of a thread goes when that thread runs.
+    let began = Instant::now();
+    let grown = loop {
+        let grown = allocated().saturating_sub(before);
+        if grown <= 10 * VOLUMES * 16 || began.elapsed() > Duration::from_secs(10) {
+            break grown;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
     println!("{grown} bytes of {} volumes", 10 * VOLUMES);
     assert!(grown <= 10 * VOLUMES * 16, "{grown} bytes");
 }
