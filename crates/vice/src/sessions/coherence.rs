@@ -89,6 +89,22 @@ impl Tables {
         CallOutcome::Waits
     }
 
+    /// Breaks all promises of a volume; see [`PendingChange::ending`].
+    fn break_volume(
+        &mut self,
+        ask: &mut CallContext<'_>,
+        volume: VolumeId,
+        answer: Answer,
+        ending: Option<VolumeId>,
+    ) -> CallOutcome {
+        let ticket = self.leases.break_volume(ask.now, volume, &mut ask.events);
+        let outcome = self.wait_for(ticket, ask, answer, None);
+        if let Some(pending) = ticket.and_then(|ticket| self.pending.get_mut(&ticket)) {
+            pending.ending = ending;
+        }
+        outcome
+    }
+
     /// Breaks the promises of rights, in all volumes.
     fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
         self.leases.promises_mut().rights_changed();
@@ -156,9 +172,7 @@ impl Coherence {
         volume: VolumeId,
         answer: Answer,
     ) -> CallOutcome {
-        let mut tables = self.tables.lock();
-        let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
-        tables.wait_for(ticket, ask, answer, None)
+        self.tables.lock().break_volume(ask, volume, answer, None)
     }
 
     /// Breaks all promises of a volume that has gone offline, also those that reads get which it
@@ -169,12 +183,7 @@ impl Coherence {
         volume: VolumeId,
         answer: Answer,
     ) -> CallOutcome {
-        let mut tables = self.tables.lock();
-        let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
-        let outcome = tables.wait_for(ticket, ask, answer, None);
-        let pending = ticket.and_then(|ticket| tables.pending.get_mut(&ticket));
-        pending.into_iter().for_each(|pending| pending.ending = Some(volume));
-        outcome
+        self.tables.lock().break_volume(ask, volume, answer, Some(volume))
     }
 
     /// Some session gets to know rights in the volume.
