@@ -91,9 +91,12 @@ fn a_listing_shows_each_name_once_though_the_volume_moves() {
                 let page = client.venus.dirs().readdir(&me(), handle, cookie, 1024, false);
                 let page = page.unwrap();
                 pages += 1;
-                shown.extend(page.entries.iter().map(|entry| entry.name.clone()));
-                cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
-                if page.end {
+                // As a mount whose kernel has no room for the rest.
+                let fitting = page.entries.len() - page.entries.len() / 3;
+                let taken = &page.entries[..fitting];
+                shown.extend(taken.iter().map(|entry| entry.name.clone()));
+                cookie = taken.last().map_or(cookie, |entry| entry.cookie);
+                if page.end && taken.len() == page.entries.len() {
                     break;
                 }
             }

@@ -119,8 +119,9 @@ impl Directories {
             let are_noted = cookie == Cookie::START && self.may_move_to_afs(open.dir);
             ShownNames::new(self.ground.names.epoch(), are_noted)
         });
+        shown.reached(cookie);
         let listing = self.read_on(request, open, cookie, (bytes_max, plus), &mut shown);
-        listing.iter().for_each(|listing| shown.note(&listing.entries));
+        listing.iter().for_each(|listing| shown.give(&listing.entries));
         *open.shown.lock() = Some(shown);
         listing
     }

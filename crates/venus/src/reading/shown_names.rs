@@ -5,11 +5,14 @@
 //! out what it has shown. Such a volume has access lists that decide, and directories of at most
 //! [`NAMES_MAX`] entries: names of others are not noted. Of a name its hash is noted: of a full
 //! directory two are equal once in eight billion listings that move.
+//!
+//! A reader need not have room for a whole page. The cookie with which it asks for the next one says
+//! how far it came: so the names of a page count as shown only then.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use types::{Name, SessionEpoch};
+use types::{Cookie, Name, SessionEpoch};
 
 use crate::base::ListEntry;
 
@@ -22,6 +25,8 @@ pub(crate) struct ShownNames {
     hasher: RandomState,
     /// `None`: they are not noted.
     hashes: Option<HashSet<u64>>,
+    /// The page that the reader got last.
+    page: Vec<(Cookie, u64)>,
     began_anew: bool,
 }
 
@@ -29,12 +34,24 @@ impl ShownNames {
     /// Of a listing that begins.
     pub fn new(epoch: SessionEpoch, are_noted: bool) -> Self {
         let hashes = are_noted.then(HashSet::new);
-        ShownNames { epoch, hasher: RandomState::new(), hashes, began_anew: false }
+        let (hasher, page) = (RandomState::new(), Vec::new());
+        ShownNames { epoch, hasher, hashes, page, began_anew: false }
     }
 
-    pub fn note(&mut self, entries: &[ListEntry]) {
+    /// The reader gets these entries.
+    pub fn give(&mut self, entries: &[ListEntry]) {
+        if self.hashes.is_some() {
+            let hash = |entry: &ListEntry| (entry.cookie, self.hasher.hash_one(&entry.name));
+            self.page = entries.iter().map(hash).collect();
+        }
+    }
+
+    /// The reader has shown the page up to the entry with this cookie.
+    pub fn reached(&mut self, cookie: Cookie) {
+        let page = std::mem::take(&mut self.page);
+        let Some(last) = page.iter().position(|(at, _)| *at == cookie) else { return };
         if let Some(hashes) = &mut self.hashes {
-            hashes.extend(entries.iter().map(|entry| self.hasher.hash_one(&entry.name)));
+            hashes.extend(page[..=last].iter().map(|(_, hash)| hash));
         }
         self.hashes.take_if(|hashes| hashes.len() > NAMES_MAX);
     }
