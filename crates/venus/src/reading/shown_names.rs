@@ -6,8 +6,8 @@
 //! [`NAMES_MAX`] entries: names of others are not noted. Of a name its hash is noted: of a full
 //! directory two are equal once in eight billion listings that move.
 //!
-//! A reader need not have room for a whole page. The cookie with which it asks for the next one says
-//! how far it came: so the names of a page count as shown only then.
+//! A reader need not have room for a whole page. The cookie with which it asks for the next one
+//! says how far it came: so the names of a page count as shown only then.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
