@@ -8,7 +8,7 @@
 //!
 //! - `cell`: the servers of a cell, and a volume wherever it is
 //! - `session`: one session over sockets
-//! - `chain_link`, `config`, `remote`, `token_wallet`: the interfaces
+//! - `chain_link`, `completions`, `config`, `remote`, `token_wallet`: the interfaces
 //! - `cancel`, `clock`, `effective_identity`, `identity`, `options`: small values
 //! - `kept`: the records that a session leaves to the process that succeeds this one
 
@@ -19,6 +19,7 @@ mod cancel;
 mod cell;
 mod chain_link;
 pub mod clock;
+mod completions;
 mod config;
 mod effective_identity;
 mod identity;
@@ -30,6 +31,7 @@ mod token_wallet;
 
 pub use cancel::{Cancel, CancelGuard};
 pub use cell::{Cell, Dial, KnownServer, RemoteVolume, dial_addresses};
+pub use completions::{Completed, CompletionGroup};
 pub use config::SessionConfig;
 pub use effective_identity::{EffectiveIdentity, Ids};
 pub use fabric::{Endpoint, EndpointError};

@@ -16,6 +16,8 @@ pub struct ClientOptions {
     /// Where each session leaves what the process that succeeds this one needs to go on with it.
     /// `None`: sessions end with this process.
     pub keep: Option<Arc<Keep>>,
+    /// The session may give the server memory ([`crate::Session::add_region`]).
+    pub direct: bool,
 }
 
 impl From<fabric::ConnectionOptions> for ClientOptions {

@@ -18,7 +18,7 @@ use crate::{Features, Terms, WireError};
 /// First four bytes of each frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
 
-/// The kind of a frame. Wire values. The client sends the first eleven, the server the others.
+/// The kind of a frame. Wire values. The client sends those below 64, the server the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -44,6 +44,12 @@ pub enum FrameKind {
     Probe = 10,
     /// Registers a credential, by token, under a handle.
     Token = 11,
+    /// Gives the server a lane beside this connection: `docs/spec/direct-access.md`.
+    Lane = 12,
+    /// Gives the server a region, or takes one back.
+    Region = 13,
+    /// There is something in the lane.
+    Bell = 14,
     /// Answers [`FrameKind::Attach`].
     Attached = 65,
     /// The back connection belongs to the session.
@@ -60,11 +66,17 @@ pub enum FrameKind {
     Goodbye = 71,
     /// Answers [`FrameKind::Probe`].
     Probed = 72,
+    /// Answers [`FrameKind::Lane`].
+    LaneOpen = 73,
+    /// Answers [`FrameKind::Region`].
+    RegionOpen = 74,
+    /// There is something in the lane.
+    Rung = 75,
 }
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [FrameKind; 19] = [
+    pub const ALL: [FrameKind; 25] = [
         FrameKind::Attach,
         FrameKind::Bind,
         FrameKind::Credential,
@@ -76,6 +88,9 @@ impl FrameKind {
         FrameKind::Detach,
         FrameKind::Probe,
         FrameKind::Token,
+        FrameKind::Lane,
+        FrameKind::Region,
+        FrameKind::Bell,
         FrameKind::Attached,
         FrameKind::Bound,
         FrameKind::Reply,
@@ -84,7 +99,21 @@ impl FrameKind {
         FrameKind::Credits,
         FrameKind::Goodbye,
         FrameKind::Probed,
+        FrameKind::LaneOpen,
+        FrameKind::RegionOpen,
+        FrameKind::Rung,
     ];
+
+    /// A frame of the connection, which its drivers handle: the session's machines never see it.
+    pub fn is_of_connection(self) -> bool {
+        use FrameKind::{Bell, Lane, LaneOpen, Region, RegionOpen, Rung};
+        matches!(self, Lane | Region | Bell | LaneOpen | RegionOpen | Rung)
+    }
+
+    /// A descriptor may travel beside it.
+    fn may_have_descriptor(self) -> bool {
+        matches!(self, FrameKind::Reply | FrameKind::Lane | FrameKind::Region)
+    }
 
     fn has_credits(self) -> bool {
         matches!(self, FrameKind::Request | FrameKind::Attached | FrameKind::Credits)
@@ -116,7 +145,8 @@ impl Flags {
     pub const PAYLOAD_CHECKSUM: Flags = Flags(1 << 5);
     /// A descriptor travels beside the frame.
     pub const DESCRIPTOR: Flags = Flags(1 << 6);
-    /// `region` names the place of the payload (of a request: of its reply) in the client's memory.
+    /// `region` names the place in the client's memory of the payload: the request's own, or that
+    /// of its reply.
     pub const DIRECT: Flags = Flags(1 << 7);
     /// A member of a chain that has failed already: the server answers it with `ChainAborted` and
     /// does not execute it.
@@ -345,7 +375,7 @@ impl FrameHeader {
             && (chain == 0 || self.kind == FrameKind::Request)
             && (!flags.has(Flags::ABORTED) || self.kind == FrameKind::Request)
             && (!flags.has(Flags::PAYLOAD_CHECKSUM) || flags.has(Flags::CHECKSUM))
-            && (!flags.has(Flags::DESCRIPTOR) || self.kind == FrameKind::Reply)
+            && (!flags.has(Flags::DESCRIPTOR) || self.kind.may_have_descriptor())
             && (!flags.has(Flags::DIRECT) || bulk);
         if !good {
             return Err(WireError::BadValue { what: "flags", value: flags.0.into() });

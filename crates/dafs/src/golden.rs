@@ -938,6 +938,14 @@ fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("goodbye-bare", Message::Goodbye { fault: None, reason: String::new() }),
         ("probed", Message::Probed(6)),
+        ("lane", Message::Lane),
+        ("region", Message::Region { handle: 3, begins: true }),
+        ("region-ends", Message::Region { handle: 3, begins: false }),
+        ("bell", Message::Bell),
+        ("lane-open", Message::LaneOpen),
+        ("region-open", Message::RegionOpen { handle: 3, is_open: true }),
+        ("region-refused", Message::RegionOpen { handle: 3, is_open: false }),
+        ("rung", Message::Rung),
     ]
 }
 

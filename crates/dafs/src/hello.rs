@@ -56,6 +56,10 @@ impl Features {
     /// Slots for new files may be marked ([`types::SHORT_SLOT`]). Without it none is.
     pub const SHORT_SLOTS: Features = Features(1 << 9);
 
+    /// The client may give the server memory of its own, and a lane beside the connection
+    /// (`docs/spec/direct-access.md`). Only with [`Features::DESCRIPTORS`] and without checksums.
+    pub const LANES: Features = Features(1 << 10);
+
     /// True if this contains all of `other`.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

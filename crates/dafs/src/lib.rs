@@ -54,8 +54,8 @@ pub use client::{
     KeptSession, KeptState,
 };
 pub use codec::{
-    EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call,
-    encode_answer, encode_answer_record, encode_call,
+    EncodedAnswer, EncodedCall, Procedure, STATUS_BYTES, decode_answer, decode_answer_record,
+    decode_call, encode_answer, encode_answer_record, encode_call,
 };
 pub use error::PeerError;
 pub use frame::{FaultCode, Flags, Frame, FrameHeader, FrameKind, Region};

@@ -107,6 +107,18 @@ pub enum Message {
     /// To the server: the client follows the grant with this number and uses no slot at or above
     /// its credits.
     CreditsTaken(u64),
+    /// To the server: the descriptor beside it is the memory of a lane.
+    Lane,
+    /// To the server: the descriptor beside it is the memory of the region from now on; without
+    /// one, the region ends.
+    Region {
+        /// The client's number for the memory.
+        handle: u32,
+        /// It begins.
+        begins: bool,
+    },
+    /// To the server: there is something in the lane.
+    Bell,
     /// To the server: the session is over.
     Detach,
     /// To the server: answer, to show that you are alive.
@@ -115,6 +127,17 @@ pub enum Message {
     Attached(AttachAnswer),
     /// To the client: the back connection is bound.
     Bound,
+    /// To the client: the lane is in use from now on.
+    LaneOpen,
+    /// To the client: the region can be named in requests, or will not be accessed any more.
+    RegionOpen {
+        /// The client's number for the memory.
+        handle: u32,
+        /// False: the server does not map the memory; the region is as one that ended.
+        is_open: bool,
+    },
+    /// To the client: there is something in the lane.
+    Rung,
     /// To the client: promises end.
     Break {
         /// The break's number.
@@ -191,6 +214,12 @@ impl Message {
             Message::BreakAck { .. } => FrameKind::BreakAck,
             Message::Renew(_) => FrameKind::Renew,
             Message::CreditsTaken(_) => FrameKind::CreditsTaken,
+            Message::Lane => FrameKind::Lane,
+            Message::Region { .. } => FrameKind::Region,
+            Message::Bell => FrameKind::Bell,
+            Message::LaneOpen => FrameKind::LaneOpen,
+            Message::RegionOpen { .. } => FrameKind::RegionOpen,
+            Message::Rung => FrameKind::Rung,
             Message::Detach => FrameKind::Detach,
             Message::Probe(_) => FrameKind::Probe,
             Message::Attached(_) => FrameKind::Attached,
@@ -235,7 +264,16 @@ impl Message {
                 header.request = *grant;
                 header.credits = put_credits(to, *credits);
             }
-            Message::Detach | Message::Bound => {}
+            Message::Detach
+            | Message::Bound
+            | Message::Lane
+            | Message::Bell
+            | Message::LaneOpen
+            | Message::Rung => {}
+            Message::Region { handle, begins: flag }
+            | Message::RegionOpen { handle, is_open: flag } => {
+                to.u32(*handle).bool(*flag);
+            }
             Message::Attached(attached) => {
                 header.session = attached.session;
                 header.request = attached.grant;
@@ -305,6 +343,16 @@ impl Message {
                 Message::Goodbye { fault, reason: REASON.get(&mut from)? }
             }
             FrameKind::Probed => Message::Probed(header.request),
+            FrameKind::Lane => Message::Lane,
+            FrameKind::Region => {
+                Message::Region { handle: from.u32()?, begins: from.bool("begins")? }
+            }
+            FrameKind::Bell => Message::Bell,
+            FrameKind::LaneOpen => Message::LaneOpen,
+            FrameKind::RegionOpen => {
+                Message::RegionOpen { handle: from.u32()?, is_open: from.bool("is open")? }
+            }
+            FrameKind::Rung => Message::Rung,
         };
         from.end()?;
         message.check_header(header).map(|()| Some(message))

@@ -834,5 +834,13 @@ fn messages_to_client() -> impl Strategy<Value = Message> {
         (of(fault()), "[ -~]{0,100}")
             .prop_map(|(fault, reason)| Message::Goodbye { fault, reason }),
         any::<u64>().prop_map(Message::Probed),
+        Just(Message::Lane),
+        (any::<u32>(), any::<bool>())
+            .prop_map(|(handle, begins)| Message::Region { handle, begins }),
+        Just(Message::Bell),
+        Just(Message::LaneOpen),
+        (any::<u32>(), any::<bool>())
+            .prop_map(|(handle, is_open)| Message::RegionOpen { handle, is_open }),
+        Just(Message::Rung),
     ]
 }

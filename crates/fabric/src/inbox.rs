@@ -42,6 +42,8 @@ const HANDSHAKE_BYTES_MAX: usize = BUFFER_BYTES;
 /// Descriptors that one receive may bring. A peer sends one with a frame, and the kernel ends a
 /// receive after it.
 const DESCRIPTORS_MAX: usize = 4;
+/// Descriptors whose frames have not arrived completely.
+const DESCRIPTORS_WAITING_MAX: usize = 64;
 
 /// Lengths of the parts after a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +177,11 @@ impl Inbox {
         let record = there.get(..whole).map(<[u8]>::to_vec);
         self.borrowed = record.as_ref().map_or(0, Vec::len);
         Ok(record)
+    }
+
+    /// Takes descriptors that come with frames from now on.
+    pub fn take_descriptors(&mut self) {
+        self.takes_descriptors = true;
     }
 
     /// Sets the limits for the next header on.
@@ -476,6 +483,8 @@ fn receive_with_descriptors(
             descriptors.extend(rights);
         }
     }
+    // More belong to no frame; they are closed.
+    descriptors.truncate(DESCRIPTORS_WAITING_MAX);
     let count = received.as_ref().map_or(0, |received| received.bytes);
     buffer.truncate(had + count);
     received.map(|received| received.bytes)

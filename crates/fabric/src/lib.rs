@@ -6,7 +6,7 @@
 //! received into memory of exactly its size. The meaning of the parts belongs to `dafs`.
 //!
 //! [`Connection`] is the socket, [`Outbox`] the bytes to send through it, [`Inbox`] the received
-//! bytes.
+//! bytes. On one host [`lane`] and [`region`] move frames and payloads through shared memory.
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -16,8 +16,10 @@ mod endpoint;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod inbox;
+pub mod lane;
 mod listener;
 mod outbox;
+pub mod region;
 mod reserved;
 pub mod tls;
 

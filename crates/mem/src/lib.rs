@@ -1,6 +1,7 @@
 //! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a
 //! safe function.
 
+pub mod arena;
 pub mod ending;
 mod failure;
 pub mod fragments;

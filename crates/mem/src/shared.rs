@@ -1,20 +1,35 @@
-//! Memory that outlives this process: a file in memory (`memfd`), mapped and accessed by words.
+//! Memory that processes share: a file in memory (`memfd`), mapped and accessed by words, or copied
+//! in and out.
 //!
-//! Every access is one of atomic words, so any thread may make any access at any time; whoever
-//! shares a range decides what its words mean. A process that is killed leaves each word as it last
-//! stored it, in the order of its `Release` stores.
+//! Accesses by words are atomic, so any thread may make any access at any time; whoever shares a
+//! range decides what its words mean. A process that is killed leaves each word as it last stored
+//! it, in the order of its `Release` stores. Copies of bytes promise less: another process may
+//! change them meanwhile, and the copy then has any mixture of both. So no reference into the
+//! memory is given out; code that checks bytes checks its copy.
+//!
+//! A *sealed* file can never be cut or grown. Only such files are mapped that another process made
+//! and that this one does not trust: an access behind the end of a file raises `SIGBUS`.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    fstatfs, ftruncate, memfd_create,
+};
 use rustix::io;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// Bytes of a word.
 pub const WORD: usize = 8;
+
+/// The file can never be cut or grown.
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// `statfs` names the file system of `memfd` so.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// A file in memory, mapped whole. Its pages take memory from the first access on.
 #[derive(Debug)]
@@ -40,6 +55,41 @@ impl SharedMemory {
         Self::open(file)
     }
 
+    /// A new sealed file, all of whose pages are there: they count as this process's memory.
+    ///
+    /// # Errors
+    /// The kernel's, such as `ENOMEM`.
+    pub fn create_sealed(name: &str, bytes: usize) -> io::Result<Self> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, bytes as u64)?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL)?;
+        let memory = Self::open(file)?;
+        // Fewer misses of address translation; a kernel that has no large pages here goes without.
+        // SAFETY: the advice changes no content and unmaps nothing.
+        let _ = unsafe { madvise(memory.start.as_ptr(), bytes, Advice::LinuxHugepage) };
+        Ok(memory)
+    }
+
+    /// The sealed file of a process that is not trusted.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is no file in memory, can be cut or grown, is longer than `bytes_max`, or has
+    /// no whole words; the kernel's.
+    pub fn open_sealed(file: OwnedFd, bytes_max: usize) -> io::Result<Self> {
+        // Others have no seals, or, of large pages, may lack memory when they are accessed.
+        if fstatfs(&file)?.f_type != TMPFS_MAGIC {
+            return Err(io::Errno::INVAL);
+        }
+        if !fcntl_get_seals(&file)?.contains(SIZE_SEALS) {
+            return Err(io::Errno::INVAL);
+        }
+        if u64::try_from(fstat(&file)?.st_size).is_ok_and(|bytes| bytes > bytes_max as u64) {
+            return Err(io::Errno::INVAL);
+        }
+        Self::open(file)
+    }
+
     /// The file that another process made.
     ///
     /// # Errors
@@ -60,6 +110,11 @@ impl SharedMemory {
     /// The file, for another process.
     pub fn file(&self) -> &OwnedFd {
         &self.file
+    }
+
+    /// Where it is mapped.
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.start.as_ptr()
     }
 
     /// Its length in bytes.
@@ -111,6 +166,45 @@ impl SharedMemory {
             let word = word.load(Ordering::Relaxed).to_le_bytes();
             bytes.copy_from_slice(&word[..bytes.len()]);
         }
+    }
+
+    /// Copies `from` to byte `offset`.
+    ///
+    /// # Panics
+    /// If the range is not in the mapping.
+    pub fn put(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: the range lies in the mapping, which is writable as long as `self` lives; no
+        // reference into it exists but those to atomic words.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                from.as_ptr(),
+                self.start.as_ptr().cast::<u8>().add(offset),
+                from.len(),
+            )
+        }
+    }
+
+    /// Copies the bytes at byte `offset` into `into`.
+    ///
+    /// # Panics
+    /// If the range is not in the mapping.
+    pub fn get(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: the range lies in the mapping, which is readable as long as `self` lives; `into`
+        // is this process's own memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.start.as_ptr().cast::<u8>().add(offset),
+                into.as_mut_ptr(),
+                into.len(),
+            )
+        }
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside, "{bytes} bytes at {offset} are not in memory of {}", self.bytes);
     }
 
     /// The `count` words from byte `offset` on: one check for all of a large copy.
@@ -185,6 +279,36 @@ mod tests {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(outside));
             assert!(refused.is_err(), "{offset} {length}");
         }
+    }
+
+    #[test]
+    fn only_a_sealed_file_in_memory_is_taken_from_others() {
+        let sealed = SharedMemory::create_sealed("test", 8192).unwrap();
+        sealed.put(5, b"bytes");
+        let theirs = || sealed.file().try_clone().unwrap();
+        let seen = SharedMemory::open_sealed(theirs(), 8192).unwrap();
+        let mut bytes = [0; 5];
+        seen.get(5, &mut bytes);
+        assert_eq!(&bytes, b"bytes");
+        assert_eq!(SharedMemory::open_sealed(theirs(), 8184).unwrap_err(), io::Errno::INVAL);
+        for length in [0, 4096, 1 << 20] {
+            assert!(ftruncate(sealed.file(), length).is_err(), "its length is final");
+        }
+        let unsealed = SharedMemory::create("test", 8192).unwrap();
+        let unsealed = unsealed.file().try_clone().unwrap();
+        assert_eq!(SharedMemory::open_sealed(unsealed, 8192).unwrap_err(), io::Errno::INVAL);
+        let device = std::fs::File::options().read(true).write(true).open("/dev/zero").unwrap();
+        assert!(SharedMemory::open_sealed(device.into(), 8192).is_err());
+        let half = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&half, 8192).unwrap();
+        fcntl_add_seals(&half, SealFlags::GROW).unwrap();
+        assert_eq!(SharedMemory::open_sealed(half, 8192).unwrap_err(), io::Errno::INVAL);
+    }
+
+    #[test]
+    #[should_panic(expected = "are not in memory")]
+    fn bytes_outside_are_refused() {
+        SharedMemory::create_sealed("test", 4096).unwrap().put(4090, b"too long");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
@@ -27,12 +28,15 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
+    Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, Procedure, ReplyAddress,
+    SessionId,
 };
 use vice::{Effect, Execution, Vice};
 
 use crate::audit::Audit;
+use crate::connection_lane::LaneRequest;
 use crate::connection_verifier::TrustSettings;
+use crate::direct_reads::JudgedBy;
 use crate::foreign_sessions::ForeignSessions;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
@@ -42,6 +46,7 @@ use crate::report::{self, ReportSources, ServerCounts};
 use crate::security::Security;
 use crate::session_handle::{SessionHandle, StepOutcome};
 use crate::usage::{self, Bounds, Host};
+use crate::verified_blocks::VerifiedBlocks;
 use crate::{OwnKeys, ServerConfig};
 
 pub(crate) struct ServerContext {
@@ -64,6 +69,8 @@ pub(crate) struct ServerContext {
     /// Bytes that sessions of *nobody* have not read.
     pub unread: Arc<Unread>,
     pub tally: ServerCounts,
+    /// Blocks of files that were compared with their checksums.
+    pub blocks: VerifiedBlocks,
     /// The number of this server instance.
     pub instance: u64,
     pub lease: Duration,
@@ -104,6 +111,14 @@ pub(crate) struct ServerContext {
 /// The most calls that wait for a look-up in the cell database. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
 
+/// Memory for verified blocks: an eighth of the machine's, at most 4 GiB. It is taken as direct
+/// reads come.
+fn blocks_bytes() -> usize {
+    let system = rustix::system::sysinfo();
+    let bytes = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit)) / 8;
+    usize::try_from(bytes).unwrap_or(usize::MAX).min(4 << 30)
+}
+
 /// Effects that remain to be delivered.
 #[derive(Default)]
 pub(crate) struct Agenda {
@@ -142,13 +157,16 @@ impl Agenda {
         self.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
     }
 
+    /// Something was queued on a link.
+    pub fn will_flush(&mut self, link: &Arc<Link>) {
+        if !self.flush.iter().any(|known| Arc::ptr_eq(known, link)) {
+            self.flush.push(Arc::clone(link));
+        }
+    }
+
     /// Adds the outcome of one step of a session.
     pub fn take(&mut self, handle: &Arc<SessionHandle>, outcome: StepOutcome) {
-        for link in outcome.flush {
-            if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
-                self.flush.push(link);
-            }
-        }
+        outcome.flush.iter().for_each(|link| self.will_flush(link));
         self.close.extend(outcome.close);
         self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(handle), work)));
     }
@@ -219,6 +237,7 @@ impl ServerContext {
             hashing,
             unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
             tally: ServerCounts::default(),
+            blocks: VerifiedBlocks::new(blocks_bytes()),
             instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
@@ -328,7 +347,7 @@ impl ServerContext {
     /// among them. A connection whose certificate has another worth now is closed: its client
     /// reconnects and is verified anew.
     pub fn judge_connections(&self, agenda: &mut Agenda) {
-        let revision = self.vice.rules_revision().0;
+        let revision = self.vice.judged_by().0.0;
         if self.judged.load(Ordering::Acquire) == revision
             || !self.vice.enforce_rules(clock::now(), wall(), &mut agenda.effects)
         {
@@ -401,6 +420,49 @@ impl ServerContext {
         }
     }
 
+    /// A request came through a lane.
+    ///
+    /// # Errors
+    /// It breaks the protocol.
+    pub fn take_lane_request(
+        self: &Arc<Self>,
+        handle: &Arc<SessionHandle>,
+        link: &Arc<Link>,
+        request: &LaneRequest,
+        agenda: &mut Agenda,
+    ) -> Result<(), String> {
+        self.tally.frames.fetch_add(1, Ordering::Relaxed);
+        self.tally.lane_requests.fetch_add(1, Ordering::Relaxed);
+        let header = &request.header;
+        if header.procedure == Procedure::Read as u16
+            && let Ok(Call::Read { fid, offset, length }) =
+                dafs::decode_call(header.procedure, request.message(), Bytes::new())
+        {
+            let judged_by = (self.judged_by(), wall());
+            let what = (fid, offset, length);
+            let find = || handle.direct.find(header.credential, what, judged_by, &self.blocks);
+            if handle.answer_at_once(link, request, find) {
+                self.users_called.store(self.age_millis(), Ordering::Relaxed);
+                self.tally.lane_hits.fetch_add(1, Ordering::Relaxed);
+                agenda.will_flush(link);
+                return Ok(());
+            }
+            handle.direct.expect((header.slot, header.request), header.credential);
+        }
+        link.goes_by_lane(header.slot, request.memory())?;
+        let mut outcome = handle.arrived(clock::now(), link, request.to_frame());
+        let error = outcome.error.take();
+        agenda.take(handle, outcome);
+        self.deliver_all(agenda, Some(link));
+        error.map_or(Ok(()), |error| Err(error.to_string()))
+    }
+
+    /// By which state callers are judged now.
+    fn judged_by(&self) -> JudgedBy {
+        let (rules, rights) = self.vice.judged_by();
+        JudgedBy { rights, rules: rules.0 }
+    }
+
     /// As `deliver_all`, and sends.
     pub fn deliver_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
         self.deliver_all(agenda, None);
@@ -428,6 +490,7 @@ impl ServerContext {
             Effect::Break { to, id, items } => {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
                 if let Some(handle) = self.handle(to) {
+                    handle.direct.on_break(&items);
                     if let Some(poll) = handle.poll_of_nobody() {
                         agenda.to_nobody.push((poll, NobodyBreak { session: to, id, items }));
                         return;
@@ -468,6 +531,8 @@ impl ServerContext {
         body: Option<OwnedFd>,
     ) -> StepOutcome {
         self.tally.replies.fetch_add(1, Ordering::Relaxed);
+        let mut result = result;
+        handle.direct.answer((origin.slot, origin.request), &mut result, &self.blocks);
         let descriptor = body.is_some();
         handle.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
     }
@@ -481,7 +546,9 @@ impl ServerContext {
     ) {
         let now = clock::now();
         match work {
-            ServerOutput::Execute { origin, caller, call, chained, .. } => {
+            ServerOutput::Execute { origin, caller, mut call, chained, .. } => {
+                let address = (origin.slot, origin.request);
+                handle.direct.ask(address, &caller, self.judged_by(), &mut call);
                 if let Some(link) = link {
                     handle.begin(origin, link, &call);
                 }

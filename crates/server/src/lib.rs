@@ -16,6 +16,8 @@
 //! - `config`, `connection_verifier`, `foreign_sessions`, `report`, `session_handle`: what these
 //!   share
 //! - `audit`, `link`, `principal_snapshot`, `usage`: logs, connections, bounds
+//! - `connection_lane`, `direct_reads`, `verified_blocks`: requests in shared memory, and reads
+//!   that the server's own memory answers
 //! - `call_slots`, `limits`, `logins`, `loopback`, `own_keys`, `poll`, `pool`, `process`, `scrub`,
 //!   `security`: tools
 
@@ -28,8 +30,10 @@ pub mod audit;
 mod call_slots;
 mod cell;
 mod config;
+mod connection_lane;
 mod connection_verifier;
 mod context;
+mod direct_reads;
 mod foreign_sessions;
 mod limits;
 mod link;
@@ -48,6 +52,7 @@ mod server;
 mod session_handle;
 mod standbys;
 mod usage;
+mod verified_blocks;
 mod worker;
 mod worker_connection;
 

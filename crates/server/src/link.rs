@@ -15,14 +15,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
+use dafs::message::Message;
 use dafs::{ChannelId, Frame, FrameHeader};
 use fabric::tls::Sealer;
 use fabric::{Connection, OutFrame, Outbox};
+use mem::shared::SharedMemory;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::WrittenOut;
+use types::SessionId;
 use vice::Partitions;
 
+use crate::connection_lane::{LaneRequest, ReplyLane};
+use crate::direct_reads::FoundRead;
 use crate::poll::{Interest, Poll};
 use crate::security::{Certified, Security};
 
@@ -72,6 +77,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Out {
     outbox: Outbox,
+    /// The faster way for some replies.
+    lane: Option<ReplyLane>,
     /// Its queued and in-flight bytes that are counted in `unread`.
     counted: usize,
     /// Epoll was asked for room.
@@ -108,7 +115,11 @@ impl Link {
 
     /// Queues a frame, with the descriptor that its header announces.
     pub fn push(&self, frame: Frame, descriptor: Option<OwnedFd>) {
-        let Frame { header, message, payload } = frame;
+        let frame = match &mut self.out.lock().lane {
+            Some(lane) => lane.push(frame),
+            None => Some(frame),
+        };
+        let Some(Frame { header, message, payload }) = frame else { return };
         let descriptor = if header.flags.has(dafs::Flags::DESCRIPTOR) { descriptor } else { None };
         self.put(OutFrame::new(FrameHeader::to_bytes(&header), message, payload, descriptor));
     }
@@ -230,7 +241,40 @@ impl Link {
 
     /// The only place that sends: what frames report survives this process (DU-2).
     fn send(&self, out: &mut Out, _: WrittenOut) -> std::io::Result<bool> {
+        if let Some(lane) = &mut out.lane
+            && lane.send().map_err(std::io::Error::other)?
+        {
+            out.outbox.push(rung());
+        }
         out.outbox.flush(&self.connection)
+    }
+
+    /// Nothing is placed into the client's memory any more.
+    pub fn end_lane(&self) {
+        self.out.lock().lane = None;
+    }
+
+    /// The client opened a lane beside the connection.
+    pub fn open_lane(&self, lane: ReplyLane) {
+        self.out.lock().lane = Some(lane);
+    }
+
+    /// Answers a read, which came through the lane, from memory. `false`: nothing was done.
+    pub fn answer_read(&self, request: &LaneRequest, found: &FoundRead) -> bool {
+        let mut out = self.out.lock();
+        let may = !out.closed && !out.closing;
+        out.lane.as_mut().filter(|_| may).is_some_and(|lane| lane.answer(request, found))
+    }
+
+    /// The request in this slot came through the lane, and its reply goes there.
+    ///
+    /// # Errors
+    /// There is no such slot.
+    pub fn goes_by_lane(&self, slot: u32, memory: &Arc<SharedMemory>) -> Result<(), String> {
+        match &mut self.out.lock().lane {
+            Some(lane) => lane.begin(slot, memory),
+            None => Err("no lane".to_owned()),
+        }
     }
 
     /// Closes after the queued bytes are sent.
@@ -326,6 +370,12 @@ impl Link {
         // Fails only when the connection is about to close.
         let _ = self.poll().change(&self.connection, self.id, interest);
     }
+}
+
+/// Tells the client that there is something in its lane.
+fn rung() -> OutFrame {
+    let frame = Message::Rung.to_frame(SessionId(0)).expect("it is short");
+    OutFrame::new(frame.header.to_bytes(), frame.message, frame.payload, None)
 }
 
 impl Drop for Link {

@@ -26,6 +26,9 @@ pub(crate) struct ServerCounts {
     pub clear_refused: AtomicU64,
     pub frames: AtomicU64,
     pub replies: AtomicU64,
+    /// Requests that came through lanes, and reads among them that memory answered.
+    pub lane_requests: AtomicU64,
+    pub lane_hits: AtomicU64,
     pub breaks: AtomicU64,
     /// Of threads, requests and sessions; the sessions' handles count theirs.
     pub panics: Arc<AtomicU64>,
@@ -45,6 +48,8 @@ impl Default for ServerCounts {
             clear_refused: zero(),
             frames: zero(),
             replies: zero(),
+            lane_requests: zero(),
+            lane_hits: zero(),
             breaks: zero(),
             panics: Arc::default(),
         }
@@ -98,6 +103,8 @@ struct Report {
     connections_clear_refused: u64,
     frames: u64,
     replies: u64,
+    lane_requests: u64,
+    lane_hits: u64,
     breaks: u64,
     panics: u64,
     /// Times of this process's calls ([`observe::Wait`]).
@@ -197,6 +204,8 @@ impl ReportSources<'_> {
             connections_clear_refused: read(&tally.clear_refused),
             frames: read(&tally.frames),
             replies: read(&tally.replies),
+            lane_requests: read(&tally.lane_requests),
+            lane_hits: read(&tally.lane_hits),
             breaks: read(&tally.breaks),
             panics: read(&tally.panics),
             waits: observe::waits(),

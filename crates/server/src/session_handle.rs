@@ -8,11 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use dafs::{ChannelId, Frame, PeerError, ServerInput, ServerOutput, ServerSession};
+use dafs::{ChannelId, Frame, FrameKind, PeerError, ServerInput, ServerOutput, ServerSession};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use types::{Call, ReplyAddress, SessionId, Time};
 
+use crate::connection_lane::LaneRequest;
+use crate::direct_reads::{DirectReads, FoundRead};
 use crate::link::Link;
 use crate::poll::Poll;
 use crate::process::PeerLifetime;
@@ -22,6 +24,8 @@ pub(crate) struct SessionHandle {
     pub id: SessionId,
     /// No user has called through it yet.
     of_nobody: AtomicBool,
+    /// The files that it may read without a call of the service.
+    pub direct: DirectReads,
     cell: Mutex<Cell>,
 }
 
@@ -57,6 +61,7 @@ impl SessionHandle {
         SessionHandle {
             id: machine.id(),
             of_nobody: AtomicBool::new(of_nobody),
+            direct: DirectReads::default(),
             cell: Mutex::new(Cell {
                 machine,
                 links: Vec::new(),
@@ -80,6 +85,7 @@ impl SessionHandle {
         let mut cell = self.cell.lock();
         if matches!(input, ServerInput::Attached { .. }) {
             cell.process = process;
+            self.direct.clear();
         }
         let joins = cell.links.iter().all(|other| other.id != link.id);
         assert!(joins, "DA-3: {:?} would be taken for another connection", link.id);
@@ -89,8 +95,24 @@ impl SessionHandle {
 
     /// A frame came over a link.
     pub fn arrived(&self, now: Time, link: &Arc<Link>, frame: Frame) -> StepOutcome {
+        if matches!(frame.header.kind, FrameKind::Credential | FrameKind::Token) {
+            self.direct.forget_credential(frame.header.credential);
+        }
         let input = ServerInput::Arrived { channel: link.id, frame };
         self.cell.lock().step(now, input, Some(link.id), None)
+    }
+
+    /// Answers a read, which came through the link's lane, if `find` has what it wants in memory;
+    /// `false`: nothing was done.
+    pub fn answer_at_once(
+        &self,
+        link: &Link,
+        request: &LaneRequest,
+        find: impl FnOnce() -> Option<FoundRead>,
+    ) -> bool {
+        let Some(found) = find() else { return false };
+        let mut cell = self.cell.lock();
+        cell.machine.take_at_once(link.id, &request.header) && link.answer_read(request, &found)
     }
 
     /// A link is lost. Returns whether it still belonged to this session.
@@ -233,6 +255,10 @@ impl Cell {
 
     fn forget(&mut self, channel: ChannelId) -> Option<Arc<Link>> {
         let at = self.links.iter().position(|link| link.id == channel)?;
-        Some(self.links.remove(at))
+        let link = self.links.remove(at);
+        // From here on a request may be answered over another connection, and the client use the
+        // memory that it named for something else.
+        link.end_lane();
+        Some(link)
     }
 }

@@ -32,13 +32,19 @@ use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
 use crate::usage::{self, Host};
 use crate::worker_connection::{
-    Arrival, Entry, Goes, JoinedQueue, LIMITS, Stage, UNJOINED_LIMITS, WorkerConnection, measure,
+    Arrival, Entry, Goes, JoinedQueue, LIMITS, LaneTurn, Stage, UNJOINED_LIMITS, WorkerConnection,
+    measure,
 };
 
 /// Bytes of a refused connection that are read and discarded.
 const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
 const TURN: usize = 16;
+/// A lane without requests is looked at for so long before it sleeps: a client that was told of a
+/// reply asks again sooner.
+const LANE_PATIENCE: Duration = Duration::from_micros(30);
+/// Sockets wait so long, at most, for a worker with lanes that have requests.
+const LANE_TURN: Duration = Duration::from_micros(50);
 /// How often deadlines are checked, while there are any.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -78,6 +84,9 @@ pub(crate) struct Worker {
     /// Sessions that lost their last connection while their process may be dying.
     watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<SessionHandle>)>,
     checked_at: Instant,
+    /// Connections whose lanes are looked at without a bell, and when each had something last.
+    awake: Vec<(u64, Instant)>,
+    polled_at: Instant,
     /// Set in the worker that has the connections of unknown callers and of *nobody*; it hands over
     /// those of users.
     nobody: Option<NobodyState>,
@@ -109,6 +118,8 @@ impl Worker {
             slow_reader,
             watched: HashMap::new(),
             checked_at: Instant::now(),
+            awake: Vec::new(),
+            polled_at: Instant::now(),
             nobody: None,
         }
     }
@@ -127,8 +138,14 @@ impl Worker {
         let mut events: Vec<Event> = Vec::new();
         let mut ready = Vec::new();
         loop {
-            let timeout = self.has_deadlines().then_some(POLL_INTERVAL);
+            self.serve_lanes();
+            let timeout = match self.awake.is_empty() {
+                true => self.has_deadlines().then_some(POLL_INTERVAL),
+                false if self.polled_at.elapsed() < LANE_TURN => continue,
+                false => Some(Duration::ZERO),
+            };
             let orders = self.door.poll.wait(&mut events, timeout, &mut ready);
+            self.polled_at = Instant::now();
             let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
             if self.nobody.is_some() {
@@ -233,7 +250,7 @@ impl Worker {
             .with(Features::SHORT_SLOTS)
             .with(packed);
         let features = if connection.passes_descriptors() {
-            always.with(Features::DESCRIPTORS)
+            always.with(Features::DESCRIPTORS).with(Features::DIRECT).with(Features::LANES)
         } else {
             always
         };
@@ -258,7 +275,9 @@ impl Worker {
             crowded,
             half_received: 0,
             inbox: Inbox::new(measure, UNJOINED_LIMITS, false),
+            lane: None,
             process,
+            terms: None,
             stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
         };
         self.connections.insert(id.0, entry);
@@ -345,6 +364,65 @@ impl Worker {
             self.hand_over(number);
             self.count_half_received(number);
         }
+        // A bell may be among what came, and other frames of a client with a lane are rare.
+        self.wake_lane(number);
+    }
+
+    /// Takes requests out of the lanes that are awake. A lane that had nothing for a while sleeps
+    /// until its client rings.
+    fn serve_lanes(&mut self) {
+        let mut awake = std::mem::take(&mut self.awake);
+        awake.retain_mut(|(number, had_some)| match self.serve_lane(*number) {
+            LaneTurn::Some => {
+                *had_some = Instant::now();
+                true
+            }
+            LaneTurn::Nothing if had_some.elapsed() < LANE_PATIENCE => true,
+            LaneTurn::Nothing => self
+                .connections
+                .get(number)
+                .and_then(|entry| entry.lane.as_ref())
+                .is_some_and(|lane| !lane.sleep()),
+            LaneTurn::Over => false,
+        });
+        // Lanes that were opened or rung meanwhile.
+        awake.append(&mut self.awake);
+        self.awake = awake;
+    }
+
+    /// As [`Worker::receive_or_end`], for a lane.
+    fn serve_lane(&mut self, number: u64) -> LaneTurn {
+        let Some(entry) = self.connections.get_mut(&number) else { return LaneTurn::Over };
+        let mut agenda = Agenda::default();
+        let context = &self.context;
+        let turn = catch_unwind(AssertUnwindSafe(|| entry.take_from_lane(context, &mut agenda)));
+        agenda.flush();
+        match turn {
+            Ok(Some(turn)) => turn,
+            Ok(None) => {
+                self.remove_unjoined(number);
+                LaneTurn::Over
+            }
+            Err(_) => {
+                tracing::error!(
+                    link = number,
+                    "a request in this connection's lane caused a panic; it is closed"
+                );
+                self.context.tally.panics.fetch_add(1, Ordering::Relaxed);
+                self.remove_unjoined(number);
+                LaneTurn::Over
+            }
+        }
+    }
+
+    /// The lane of this connection, if it has one and it sleeps, is looked at from now on.
+    fn wake_lane(&mut self, number: u64) {
+        let entry = self.connections.get(&number);
+        let Some(lane) = entry.and_then(|entry| entry.lane.as_ref()) else { return };
+        if self.awake.iter().all(|(other, _)| *other != number) {
+            lane.wake();
+            self.awake.push((number, Instant::now()));
+        }
     }
 
     /// Hands a connection of a user over to one of the workers for users.
@@ -417,6 +495,7 @@ impl Worker {
         if goes == Goes::Ends {
             self.remove_unjoined(id.0);
         }
+        self.wake_lane(id.0);
     }
 
     /// The pool found a session for the connection, or refused it.
@@ -436,6 +515,9 @@ impl Worker {
             return;
         };
         entry.inbox.set_limits(LIMITS);
+        if entry.terms.is_some_and(|terms| terms.features.has(Features::LANES)) {
+            entry.inbox.take_descriptors();
+        }
         entry.stage = Stage::InSession(handle);
         entry.link.set_paused(false);
         entry.link.refresh_interest();

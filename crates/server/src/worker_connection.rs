@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::clock;
+use dafs::message::Message;
 use dafs::{
-    ChannelId, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput, HelloRefusal, Terms,
+    ChannelId, Features, Flags, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput,
+    HelloRefusal, Terms,
 };
 use fabric::tls::{self, Handshake};
 use fabric::{Extent, FrameLimits, Inbox};
@@ -15,6 +17,7 @@ use parking_lot::Mutex;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::attach::{self, AttachRequest};
+use crate::connection_lane::ConnectionLane;
 use crate::context::{Agenda, ServerContext};
 use crate::link::Link;
 use crate::poll::Poll;
@@ -37,8 +40,24 @@ pub(crate) struct WorkerConnection {
     /// Memory that counts for its partially received request.
     pub half_received: usize,
     pub inbox: Inbox,
+    /// The faster way beside it, which the client opened.
+    pub lane: Option<ConnectionLane>,
     pub process: Option<PeerLifetime>,
+    /// Those of its hello, once it has a session.
+    pub terms: Option<Terms>,
     pub stage: Stage,
+}
+
+/// Requests that one lane may have handled before others have their turn.
+const LANE_REQUESTS: usize = 64;
+
+/// The result of a look into a lane.
+#[derive(PartialEq, Eq)]
+pub(crate) enum LaneTurn {
+    Some,
+    Nothing,
+    /// It must not be looked at again.
+    Over,
 }
 
 pub(crate) enum Stage {
@@ -192,6 +211,7 @@ impl WorkerConnection {
         result.map_err(|error| error.to_string())?;
         let (Some(wish), Some(terms)) = (wish, *terms) else { return Ok(true) };
         self.stage = Stage::Joining;
+        self.terms = Some(terms);
         // Nothing is read until the session is found; attaching waits for the disk.
         self.link.set_paused(true);
         self.link.refresh_interest();
@@ -283,6 +303,9 @@ impl WorkerConnection {
             Some(frame) => to_frame(frame).map_err(|error| error.to_string())?,
         };
         context.tally.frames.fetch_add(1, Ordering::Relaxed);
+        if frame.header.kind.is_of_connection() {
+            return self.on_connection_frame(handle, &frame).map(|()| true);
+        }
         let mut outcome = handle.arrived(clock::now(), &self.link, frame);
         let error = outcome.error.take();
         agenda.take(handle, outcome);
@@ -291,6 +314,80 @@ impl WorkerConnection {
             None => Ok(true),
             Some(error) => Err(error.to_string()),
         }
+    }
+}
+
+impl WorkerConnection {
+    /// A frame about lanes and regions.
+    fn on_connection_frame(&mut self, handle: &SessionHandle, frame: &Frame) -> Result<(), String> {
+        let Some(terms) = self.terms.filter(|terms| terms.features.has(Features::LANES)) else {
+            return Err("lanes were not agreed on".to_owned());
+        };
+        frame.verify(&terms).map_err(|error| error.to_string())?;
+        if frame.header.session != handle.id || handle.is_of_nobody() {
+            return Err("a lane for another session, or one of nobody".to_owned());
+        }
+        let message = Message::of_frame(frame).map_err(|error| error.to_string())?;
+        let has_descriptor = frame.header.flags.has(Flags::DESCRIPTOR);
+        let descriptor = has_descriptor.then(|| self.inbox.take_descriptor()).flatten();
+        let answer = match (message, descriptor, &mut self.lane) {
+            (Some(Message::Lane), Some(memory), None)
+                if terms.features.has(Features::READ_TIMES) =>
+            {
+                let (lane, sender) = ConnectionLane::open(memory)?;
+                self.lane = Some(lane);
+                self.link.open_lane(sender);
+                Some(Message::LaneOpen)
+            }
+            (Some(Message::Region { handle, begins: true }), Some(memory), Some(lane)) => {
+                let added = lane.regions.add(handle, memory);
+                Some(Message::RegionOpen { handle, is_open: added.is_ok() })
+            }
+            (Some(Message::Region { handle, begins: false }), None, Some(lane)) => {
+                lane.regions.remove(handle).map_err(|error| error.to_string())?;
+                Some(Message::RegionOpen { handle, is_open: false })
+            }
+            (Some(Message::Bell), None, Some(_)) => None,
+            _ => return Err(format!("{:?} out of place", frame.header.kind)),
+        };
+        if let Some(answer) = answer {
+            let frame = answer.to_frame(handle.id).expect("such messages are short");
+            self.link.push(frame.sealed(terms.features), None);
+            self.link.flush();
+        }
+        Ok(())
+    }
+
+    /// Takes some requests out of the lane. `None`: the client broke the protocol.
+    pub fn take_from_lane(
+        &mut self,
+        context: &Arc<ServerContext>,
+        agenda: &mut Agenda,
+    ) -> Option<LaneTurn> {
+        let (Some(lane), Stage::InSession(handle)) = (&mut self.lane, &self.stage) else {
+            return Some(LaneTurn::Over);
+        };
+        let mut turn = LaneTurn::Nothing;
+        for _ in 0..LANE_REQUESTS {
+            if self.link.is_full() {
+                break;
+            }
+            let step = lane.take().and_then(|request| {
+                request
+                    .map(|it| context.take_lane_request(handle, &self.link, &it, agenda))
+                    .transpose()
+            });
+            match step {
+                Ok(None) => break,
+                Ok(Some(())) => turn = LaneTurn::Some,
+                Err(why) => {
+                    context.tally.malformed.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(link = self.link.id.0, why, "lane refused");
+                    return None;
+                }
+            }
+        }
+        Some(turn)
     }
 }
 

@@ -495,9 +495,12 @@ impl Vice {
         self.with(now, out, |events| self.enforcement.enforce(now, wall, events))
     }
 
-    /// Latest revision of the rules, with the servers' keys, that this server received; 0: none.
-    pub fn rules_revision(&self) -> Revision {
-        self.rules.revision()
+    /// The state by which callers are judged: the latest revision of the rules, with the servers'
+    /// keys, that this server received (0: none); and the count of changes of rights, of any
+    /// principal in any volume. A caller that was judged after both were read is judged the same
+    /// while both stay.
+    pub fn judged_by(&self) -> (Revision, u64) {
+        (self.rules.revision(), self.coherence.rights_changes())
     }
 
     /// Whether the cell's database lists this key as a server's, as of the latest rules here.

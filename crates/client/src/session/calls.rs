@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dafs::limits::CHAIN_MAX;
-use dafs::{CallId, ClientInput};
+use dafs::{CallId, ClientInput, Region};
 use observe::names::CLIENT_CALL;
 use observe::{Wait, request_span};
 use types::{Call, Caller, Fid, ReplyAddress};
@@ -384,9 +384,20 @@ fn submit(
     call: Call,
     urgent: bool,
 ) -> Result<(CallId, After), CallError> {
+    submit_direct(core, pending, caller, call, (None, urgent))
+}
+
+/// As `submit`, with the region that the call's data is in, or is placed in.
+pub(super) fn submit_direct(
+    core: &mut ClientCore,
+    pending: &Arc<PendingCall>,
+    caller: &Caller,
+    call: Call,
+    (region, urgent): (Option<Region>, bool),
+) -> Result<(CallId, After), CallError> {
     check_open(core)?;
     let id = enlist(core, pending);
-    let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
+    let input = ClientInput::Submit { id, caller: caller.clone(), call, region, urgent };
     Ok((id, core.step(clock::now(), input, None, None)))
 }
 

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 use types::{KeyPrint, ServerId, ServerRoles};
 
+use super::channel_lane::{self, ChannelLane, Way, WithDescriptor};
 use crate::SessionConfig;
 
 /// How long the server may take to answer a hello.
@@ -39,6 +40,8 @@ pub(crate) struct FrameChannel {
     pub server_roles: ServerRoles,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
+    /// Of an operations connection whose server takes one.
+    pub lane: Option<ChannelLane>,
     received: AtomicU64,
 }
 
@@ -114,6 +117,7 @@ impl FrameChannel {
             HelloAnswer::Refused(refusal) => return Err(ConnectError::Refused(refusal)),
         };
         let (inbox, outbox) = (Mutex::new(inbox), Mutex::new(outbox));
+        let has_lane = role == ConnectionRole::Operations && terms.features.has(Features::LANES);
         Ok((
             FrameChannel {
                 id,
@@ -124,6 +128,7 @@ impl FrameChannel {
                 server_roles,
                 outbox,
                 inbox,
+                lane: has_lane.then(ChannelLane::new),
                 received: AtomicU64::new(0),
             },
             terms,
@@ -142,8 +147,22 @@ impl FrameChannel {
 
     /// Queues a frame; [`FrameChannel::flush`] sends it.
     pub fn push(&self, frame: Frame) {
+        let session = frame.header.session;
+        let frame = match &self.lane {
+            Some(lane) => match lane.push(frame) {
+                Way::Lane { rings: false } => return,
+                Way::Lane { rings: true } => channel_lane::bell(session),
+                Way::Socket(frame) => frame,
+            },
+            None => frame,
+        };
+        self.push_with((frame, None));
+    }
+
+    /// Queues a frame for the socket, with its descriptor.
+    pub fn push_with(&self, (frame, descriptor): WithDescriptor) {
         let Frame { header, message, payload } = frame;
-        self.outbox.lock().push(OutFrame::new(header.to_bytes(), message, payload, None));
+        self.outbox.lock().push(OutFrame::new(header.to_bytes(), message, payload, descriptor));
     }
 
     /// Sends what the socket accepts. `false`: bytes remain, because the server reads no more for
@@ -244,6 +263,9 @@ fn hello(config: &SessionConfig, secured: bool) -> Hello {
     let local = matches!(config.endpoint, Endpoint::Unix(_));
     if local {
         features = features.with(Features::DESCRIPTORS);
+    }
+    if config.options.direct && local && !config.checksums {
+        features = features.with(Features::DIRECT).with(Features::LANES);
     }
     if config.options.keep.is_some() {
         features = features.with(Features::SUCCESSORS);

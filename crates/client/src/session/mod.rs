@@ -1,18 +1,22 @@
 //! A session over sockets.
 //!
 //! Model, from below: [`core`] has the protocol's machine with its tables under one lock, and does
-//! no I/O. `channel` is one connection. `shared` is what the threads have in common, and does the
-//! actions that a step of the machine requires. `reply_reader` says which thread receives; `calls`
-//! sends calls and waits for their answers. `reclaim` and `threads` are the session's own threads.
-//! A module imports only those before it.
+//! no I/O. `channel` is one connection, `channel_lane` the shared memory beside it. `shared` is
+//! common to all threads, and does the actions that a step of the machine requires. `lane_reader`
+//! receives from shared memory, `reply_reader` says which thread receives; `calls` sends calls and
+//! waits for their answers. `reclaim` and `threads` are the session's own threads. A module imports
+//! only those before it.
 
 mod calls;
 mod channel;
+mod channel_lane;
 mod core;
+mod lane_reader;
 mod orphans;
 mod pending;
 mod reader_role;
 mod reclaim;
+mod regions;
 mod reply_reader;
 mod server_addresses;
 mod shared;
@@ -24,15 +28,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession};
+use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession, Region};
 use fabric::tls::RefusedKeys;
+use mem::arena::Arena;
 use types::{Call, Caller, Fault, ReplyAddress, ServerId, ServerRoles, VolumeId};
 
 use self::core::{ClientCore, SessionPhase};
+use self::pending::{NamedChange, PendingCall};
 use self::shared::{On, Shared};
 use crate::kept::{Legacy, Place};
 use crate::{
-    CallError, Cancel, ConnectionReport, DoneChange, Events, Remote, Reply, SessionConfig, clock,
+    CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote, Reply,
+    SessionConfig, clock,
 };
 
 /// Calls that may wait for a credit. Far fewer threads call.
@@ -145,6 +152,85 @@ impl Session {
     /// Does the server support parts of volumes with packed bodies?
     pub fn takes_packed(&self) -> bool {
         self.shared.features.lock().has(dafs::Features::PACKED)
+    }
+
+    /// Makes memory known that direct operations may name; its handle. The server maps it as soon
+    /// as a connection allows that; until then the bytes go over the socket.
+    pub fn add_region(&self, arena: &Arc<Arena>) -> u32 {
+        let handle = self.shared.regions.add(arena);
+        let (operations, session) = {
+            let core = self.shared.core.lock();
+            (core.operations(), core.machine.id())
+        };
+        if let (Some(channel), Some(session)) = (operations, session)
+            && let Some(lane) = &channel.lane
+        {
+            match lane.add_region(session, (handle, arena.memory().file())) {
+                Ok(Some(frame)) => {
+                    channel.push_with(frame);
+                    channel.flush();
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "a region's bytes go over the socket"),
+            }
+        }
+        handle
+    }
+
+    /// No operation names the memory any more.
+    pub fn end_region(&self, handle: u32) {
+        self.shared.regions.remove(handle);
+        let (operations, session) = {
+            let core = self.shared.core.lock();
+            (core.operations(), core.machine.id())
+        };
+        if let (Some(channel), Some(session)) = (operations, session)
+            && let Some(frame) =
+                channel.lane.as_ref().and_then(|lane| lane.end_region(session, handle))
+        {
+            channel.push_with((frame, None));
+            channel.flush();
+        }
+    }
+
+    /// Begins a call that completes into a group, under `tag`. With a region, its data lies there,
+    /// or is placed there.
+    ///
+    /// # Errors
+    /// `Refused`, `Closed`: nothing was begun.
+    pub fn submit(
+        &self,
+        caller: &Caller,
+        call: Call,
+        region: Option<Region>,
+        (group, tag): (&Arc<CompletionGroup>, u64),
+    ) -> Result<(), CallError> {
+        self.shared.pass_gate(None)?;
+        let pending = Arc::new(PendingCall::in_group(group, tag, NamedChange::of(&call, None)));
+        let submitted = {
+            let mut core = self.shared.core.lock();
+            calls::submit_direct(&mut core, &pending, caller, call, (region, false))
+        };
+        self.shared.follow_up(submitted?.1, On::Caller);
+        Ok(())
+    }
+
+    /// Waits until `least` operations of the group are complete, at most until `until`.
+    pub fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
+        self.shared.take_part_in(group, least, until);
+    }
+
+    /// Looks for answers in shared memory, without a system call.
+    pub fn look_into_lane(&self) {
+        reply_reader::look_into_lane(&self.shared);
+    }
+
+    /// Do direct operations go through shared memory now?
+    pub fn has_lane(&self) -> bool {
+        let operations = self.shared.core.lock().operations();
+        operations
+            .and_then(|channel| channel.lane.as_ref().map(|lane| lane.is_open()))
+            .unwrap_or(false)
     }
 
     /// Detaches, even if others refer to the session: the server knows at once, so that no other

@@ -1,12 +1,13 @@
 //! A call that waits for its answer, and the thread that sleeps on it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Fid, ReplyAddress};
 
 use crate::kept::Receipt;
-use crate::{CallError, Reply};
+use crate::{CallError, Completed, CompletionGroup, Reply};
 
 /// Shared by the thread that called and the one that receives the answer.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub(crate) struct PendingCall {
     pub keeps_answer: bool,
     /// Of a change: the file that it names.
     pub change: Option<NamedChange>,
+    /// No thread waits for this call: its result goes to the group, under this number.
+    group: Option<(Arc<CompletionGroup>, u64)>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -70,6 +73,11 @@ impl PendingCall {
         PendingCall { keeps_answer: true, ..PendingCall::default() }
     }
 
+    /// A call that completes into a group, under this number.
+    pub fn in_group(group: &Arc<CompletionGroup>, tag: u64, change: Option<NamedChange>) -> Self {
+        PendingCall { group: Some((Arc::clone(group), tag)), change, ..PendingCall::default() }
+    }
+
     /// A call, and whether a successor of this process may need its answer.
     pub fn of(keeps_answer: bool, change: Option<NamedChange>) -> Self {
         PendingCall { keeps_answer, change, ..PendingCall::default() }
@@ -85,7 +93,11 @@ impl PendingCall {
         let mut state = self.state.lock();
         state.receipt = receipt;
         debug_assert!(!state.ended, "DA-4: a call ends exactly once");
-        (state.ended, state.result) = (true, Some(result));
+        state.ended = true;
+        if let Some((group, tag)) = &self.group {
+            return group.complete(Completed { tag: *tag, result });
+        }
+        state.result = Some(result);
         self.changed.notify_one();
     }
 

@@ -9,6 +9,35 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::pending::PendingCall;
+use crate::CompletionGroup;
+
+/// A thread that sleeps until its call, or enough of its calls, are over.
+pub(crate) trait Sleeper: Send + Sync {
+    /// It will wake up, or has: the role is of no use to it.
+    fn is_done(&self) -> bool;
+    /// Wakes it, so that it checks again.
+    fn nudge(&self);
+}
+
+impl Sleeper for PendingCall {
+    fn is_done(&self) -> bool {
+        PendingCall::is_done(self)
+    }
+
+    fn nudge(&self) {
+        PendingCall::nudge(self);
+    }
+}
+
+impl Sleeper for CompletionGroup {
+    fn is_done(&self) -> bool {
+        self.is_satisfied()
+    }
+
+    fn nudge(&self) {
+        CompletionGroup::nudge(self);
+    }
+}
 
 /// See the head of the file.
 #[derive(Default)]
@@ -17,7 +46,7 @@ pub(crate) struct ReaderRole(Mutex<State>);
 #[derive(Default)]
 struct State {
     taken: bool,
-    sleepers: VecDeque<Arc<PendingCall>>,
+    sleepers: VecDeque<Arc<dyn Sleeper>>,
 }
 
 impl ReaderRole {
@@ -26,11 +55,11 @@ impl ReaderRole {
         !std::mem::replace(&mut self.0.lock().taken, true)
     }
 
-    /// Takes the role if it is free and there is a channel to lead. `None`: `pending` is now among
+    /// Takes the role if it is free and there is a channel to lead. `None`: `sleeper` is now among
     /// the sleepers.
     pub fn take_or_sleep<C>(
         &self,
-        pending: &Arc<PendingCall>,
+        sleeper: &Arc<dyn Sleeper>,
         channel: impl FnOnce() -> Option<C>,
     ) -> Option<C> {
         let mut state = self.0.lock();
@@ -40,13 +69,13 @@ impl ReaderRole {
             state.taken = true;
             return Some(channel);
         }
-        state.sleepers.push_back(Arc::clone(pending));
+        state.sleepers.push_back(Arc::clone(sleeper));
         None
     }
 
     /// A thread sleeps no more.
-    pub fn leave_sleepers(&self, pending: &Arc<PendingCall>) {
-        self.0.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, pending));
+    pub fn leave_sleepers(&self, sleeper: &Arc<dyn Sleeper>) {
+        self.0.lock().sleepers.retain(|other| !Arc::ptr_eq(other, sleeper));
     }
 
     /// Gives the role up, and wakes one sleeper for it.

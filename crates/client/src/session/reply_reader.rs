@@ -12,8 +12,11 @@ use fabric::WaitFor;
 
 use super::channel::FrameChannel;
 use super::core::SessionPhase;
+use super::lane_reader::{LaneReader, LaneWatch};
 use super::pending::PendingCall;
+use super::reader_role::Sleeper;
 use super::shared::{On, Shared};
+use crate::CompletionGroup;
 
 /// How often a leader with a deadline, or one with unsent bytes, checks again.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
@@ -26,13 +29,39 @@ impl Shared {
         until: Option<Instant>,
         give_up: &dyn Fn() -> bool,
     ) {
-        while !pending.is_done() && !give_up() && !is_past(until) {
-            let Some(channel) = self.take_role(pending) else {
-                pending.sleep(until);
-                self.reader.leave_sleepers(pending);
+        let sleeper: Arc<dyn Sleeper> = pending.clone();
+        let enough = || pending.is_done() || give_up();
+        self.lead_or_sleep(&sleeper, until, &enough, &|| pending.sleep(until));
+    }
+
+    /// Takes part until `least` operations of the group are complete.
+    pub fn take_part_in(
+        self: &Arc<Self>,
+        group: &Arc<CompletionGroup>,
+        least: usize,
+        until: Option<Instant>,
+    ) {
+        let sleeper: Arc<dyn Sleeper> = group.clone();
+        let enough = || group.len() >= least;
+        group.begin_wait(least);
+        self.lead_or_sleep(&sleeper, until, &enough, &|| group.sleep(least, until));
+        group.end_wait(least);
+    }
+
+    fn lead_or_sleep(
+        self: &Arc<Self>,
+        sleeper: &Arc<dyn Sleeper>,
+        until: Option<Instant>,
+        enough: &dyn Fn() -> bool,
+        sleep: &dyn Fn(),
+    ) {
+        while !enough() && !is_past(until) {
+            let Some(channel) = self.take_role(sleeper) else {
+                sleep();
+                self.reader.leave_sleepers(sleeper);
                 continue;
             };
-            self.pump(&channel, until, &|| pending.is_done() || give_up(), On::Leader);
+            self.pump(&channel, until, enough, On::Leader);
             self.reader.resign();
         }
     }
@@ -52,8 +81,8 @@ impl Shared {
     }
 
     /// The channel to lead. `None`: the thread is now among the sleepers.
-    fn take_role(&self, pending: &Arc<PendingCall>) -> Option<Arc<FrameChannel>> {
-        self.reader.take_or_sleep(pending, || {
+    fn take_role(&self, sleeper: &Arc<dyn Sleeper>) -> Option<Arc<FrameChannel>> {
+        self.reader.take_or_sleep(sleeper, || {
             let core = self.core.lock();
             // Before that the connector receives; it does not wait for ever for a silent server.
             if core.phase == SessionPhase::Attached { core.operations() } else { None }
@@ -71,6 +100,11 @@ impl Shared {
     ) {
         let mut inbox = channel.inbox.lock();
         while !enough() && !is_past(until) {
+            match LaneReader::new(self, channel, on).watch() {
+                LaneWatch::Some => continue,
+                LaneWatch::Lost => return,
+                LaneWatch::Nothing => {}
+            }
             let blocked = channel.is_blocked();
             let wait = until.is_none() && !blocked;
             if !wait {
@@ -97,4 +131,16 @@ impl Shared {
 
 fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
+}
+
+/// Takes all that is in the lane, without a system call, unless another thread receives.
+pub(super) fn look_into_lane(shared: &Arc<Shared>) {
+    if !shared.reader.try_take() {
+        return;
+    }
+    let channel = shared.core.lock().operations();
+    if let Some(channel) = channel {
+        LaneReader::new(shared, &channel, On::Leader).take();
+    }
+    shared.reader.resign();
 }

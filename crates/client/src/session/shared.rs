@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs::{ChannelId, ClientInput, ConnectionRole, Features};
+use dafs::message::Message;
+use dafs::{ChannelId, ClientInput, ConnectionRole, Features, Flags, Frame, FrameKind};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
@@ -13,6 +14,7 @@ use types::{BreakId, Fid, Time};
 use super::channel::{FrameChannel, to_frame};
 use super::core::{After, ClientCore, Notice, ReclaimGate, SessionPhase};
 use super::reader_role::ReaderRole;
+use super::regions::ClientRegions;
 use super::server_addresses::ServerAddresses;
 use crate::{BreakAck, Events, SessionConfig, clock};
 
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     begin_reclaim: fn(&Arc<Shared>),
     /// Where the server is.
     pub places: Mutex<ServerAddresses>,
+    /// Memory that requests may name.
+    pub regions: ClientRegions,
 }
 
 /// The sink of events, and the state that a sink needs that is set later.
@@ -196,19 +200,40 @@ impl Shared {
             } else {
                 None
             };
-            let input = ClientInput::Arrived { channel: channel.id, frame };
-            let mut core = self.core.lock();
-            let after = core.step(clock::now(), input, Some(channel.id), descriptor);
-            let goes_on = core.knows(channel.id);
-            drop(core);
-            self.follow_up(after, on);
+            let goes_on = if frame.header.kind.is_of_connection() {
+                let was_asked = answer_about_lane(channel, &frame);
+                if !was_asked {
+                    self.lose(channel, "a frame of a lane that was not opened", on);
+                }
+                was_asked
+            } else {
+                place_payload(&self.regions, channel, &frame);
+                self.take_frame(channel, frame, descriptor, on)
+            };
             if !goes_on {
                 return false;
             }
         }
     }
 
-    fn lose(self: &Arc<Self>, channel: &FrameChannel, why: &str, on: On) {
+    /// Gives a frame to the machine. `false`: the channel is over.
+    pub fn take_frame(
+        self: &Arc<Self>,
+        channel: &FrameChannel,
+        frame: Frame,
+        descriptor: Option<OwnedFd>,
+        on: On,
+    ) -> bool {
+        let input = ClientInput::Arrived { channel: channel.id, frame };
+        let mut core = self.core.lock();
+        let after = core.step(clock::now(), input, Some(channel.id), descriptor);
+        let goes_on = core.knows(channel.id);
+        drop(core);
+        self.follow_up(after, on);
+        goes_on
+    }
+
+    pub fn lose(self: &Arc<Self>, channel: &FrameChannel, why: &str, on: On) {
         tracing::debug!(channel = channel.id.0, role = ?channel.role, why, "connection lost");
         channel.connection.shut_down();
         self.lose_channel(channel.id, on);
@@ -369,6 +394,37 @@ impl Shared {
             connector: Mutex::default(),
             connector_woken: Condvar::new(),
             features: Mutex::new(Features::NONE),
+            regions: ClientRegions::default(),
         }
+    }
+}
+
+/// A frame about lanes and regions. `false`: it is none that may come.
+fn answer_about_lane(channel: &FrameChannel, frame: &Frame) -> bool {
+    let (Some(lane), Ok(Some(message))) = (&channel.lane, Message::of_frame(frame)) else {
+        return false;
+    };
+    lane.on_answer(&message);
+    true
+}
+
+/// Puts the payload of a direct reply, which came over a socket, into the memory that the request
+/// named; and offers the server a lane, since it knows a caller of direct requests now.
+fn place_payload(regions: &ClientRegions, channel: &FrameChannel, frame: &Frame) {
+    let header = &frame.header;
+    if header.kind != FrameKind::Reply {
+        return;
+    }
+    if header.flags.has(Flags::DIRECT) {
+        regions.place(header.region, &frame.payload);
+    }
+    if let Some(lane) = &channel.lane
+        && lane.on_reply(header)
+    {
+        match regions.files().and_then(|files| lane.offer(header.session, &files)) {
+            Ok(frames) => frames.into_iter().for_each(|frame| channel.push_with(frame)),
+            Err(error) => tracing::warn!(%error, "no lane; direct requests use the socket"),
+        }
+        channel.flush();
     }
 }

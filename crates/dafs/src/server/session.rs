@@ -102,6 +102,30 @@ impl ServerSession {
         self.over
     }
 
+    /// Takes a single request that the caller answers at once, from state that it has; `false`: it
+    /// is not such a request, and has changed nothing. For questions only: if the answer is lost
+    /// the client repeats the request, and the service is asked.
+    pub fn take_at_once(&mut self, channel: ChannelId, header: &FrameHeader) -> bool {
+        let index = header.slot as usize;
+        let odd = Flags::CHAIN.with(Flags::ABORTED).with(Flags::CHECKSUM);
+        let is_fit = !self.over
+            && self.operations.is_some_and(|line| line.channel == channel)
+            && header.session == self.setup.session
+            && header.kind == FrameKind::Request
+            && !header.flags.has_any(odd)
+            && self.receiving.is_none()
+            && header.slot < self.enforced
+            && matches!(self.credentials.get(&header.credential), Some(Ok(_)));
+        let Some(slot) = self.slots.get_mut(index).filter(|_| is_fit) else { return false };
+        if slot.arrival(header.slot, header.request, channel) != Ok(Arrival::New) {
+            return false;
+        }
+        slot.last = Some(header.request);
+        slot.done = SlotReply::Executed { resolved: None };
+        (slot.came_on, slot.region, slot.chain) = (channel, None, None);
+        true
+    }
+
     /// Takes one event. (The session has no timers; `now` serves traces.)
     ///
     /// # Errors

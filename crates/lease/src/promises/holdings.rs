@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use types::{BreakId, Fid, SessionId, VolumeId};
@@ -38,7 +40,7 @@ pub(super) struct Holdings {
     last_seq: u64,
     /// The last promise before rights changed: breaks of it and of earlier ones name no entries.
     last_before_rights: u64,
-    rights_changes: u64,
+    rights_changes: Arc<AtomicU64>,
 }
 
 impl Holdings {
@@ -73,12 +75,17 @@ impl Holdings {
     /// Notes that some session's rights changed.
     pub fn rights_changed(&mut self) {
         self.last_before_rights = self.last_seq + 1;
-        self.rights_changes += 1;
+        self.rights_changes.fetch_add(1, Ordering::Release);
     }
 
     /// Counts the changes of rights.
     pub fn rights_changes(&self) -> u64 {
-        self.rights_changes
+        self.rights_changes.load(Ordering::Acquire)
+    }
+
+    /// The counter itself, for readers without a lock.
+    pub fn rights_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.rights_changes)
     }
 
     /// Whether the session was allowed to see the directory's names, since rights last changed.

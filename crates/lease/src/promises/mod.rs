@@ -13,6 +13,8 @@ mod breaks;
 mod holdings;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -62,6 +64,11 @@ impl Promises {
     /// Counts the changes of rights: a check from before a change permits no names.
     pub fn rights_changes(&self) -> u64 {
         self.files.rights_changes()
+    }
+
+    /// That count, for readers without a lock.
+    pub fn rights_counter(&self) -> Arc<AtomicU64> {
+        self.files.rights_counter()
     }
 
     /// The rights of some principal changed. Breaks of earlier promises name no entry until the

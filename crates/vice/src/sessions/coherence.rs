@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use lease::{BreakTicket, Leases, LockOutcome, LockRequest, Output};
@@ -22,6 +24,8 @@ const NOBODY: SessionId = SessionId(0);
 /// See the head of the file.
 pub(crate) struct Coherence {
     tables: Guarded<Tables>,
+    /// As [`lease::Promises::rights_changes`].
+    rights_changes: Arc<AtomicU64>,
 }
 
 struct Tables {
@@ -121,6 +125,7 @@ impl Tables {
 impl Coherence {
     pub fn new(leases: Leases) -> Coherence {
         Coherence {
+            rights_changes: leases.promises().rights_counter(),
             tables: Guarded::new(Tables {
                 leases,
                 pending: HashMap::new(),
@@ -130,6 +135,11 @@ impl Coherence {
                 lock_waits: HashMap::new(),
             }),
         }
+    }
+
+    /// Counts the changes of rights, of any principal in any volume.
+    pub fn rights_changes(&self) -> u64 {
+        self.rights_changes.load(Ordering::Acquire)
     }
 
     /// Locks the leases.

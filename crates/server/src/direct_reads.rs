@@ -1,0 +1,228 @@
+//! Reads of one session that the server answers from its memory, without a call of the service.
+//!
+//! A *view* says that the session may read a file under a credential, and which version is current.
+//! It is what a client's cache is, and obeys the same rules. The service's answer to a read leaves
+//! it behind, with the promise that the answer gave, unless something ended promises of the session
+//! between question and answer (CB-3). It ends
+//!
+//! - with a break of the file, before the break is sent, so before it can be acknowledged (CB-1);
+//! - with an answer that shows another version: the session changed the file itself;
+//! - when rights changed anywhere, or the cell's rules, or the credential's handle was given to
+//!   another caller; and when the caller's token ends.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dafs::{STATUS_BYTES, encode_answer};
+use parking_lot::Mutex;
+use store::BLOCK_BYTES;
+use types::limits::PAYLOAD_BYTES_MAX;
+use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Status, Timestamp};
+
+use crate::verified_blocks::{BlockRun, VerifiedBlocks};
+
+/// Views of one session. Above it all are dropped: the next reads make those in use anew.
+const VIEWS_MAX: usize = 4096;
+
+/// The state of the cell's rules and rights by which a caller was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JudgedBy {
+    pub rights: u64,
+    pub rules: u64,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct DirectReads {
+    /// Something is in the state: sessions without a lane never look at it.
+    is_used: AtomicBool,
+    state: Mutex<ReadState>,
+}
+
+#[derive(Default)]
+struct ReadState {
+    views: HashMap<(u32, Fid), View>,
+    /// Rises with each end of a promise.
+    ends: u64,
+    /// Reads that came through the lane and are not answered, by slot and request.
+    asked: HashMap<(u32, u64), AskedRead>,
+}
+
+struct View {
+    status: Status,
+    /// The status as an answer has it.
+    encoded: [u8; STATUS_BYTES],
+    judged_by: JudgedBy,
+    token_ends: Option<Timestamp>,
+}
+
+/// A read that the service executes.
+struct AskedRead {
+    credential: u32,
+    /// How its call was widened.
+    widened: Option<WidenedRead>,
+}
+
+struct WidenedRead {
+    offset: u64,
+    length: u32,
+    ends: u64,
+    judged_by: JudgedBy,
+    token_ends: Option<Timestamp>,
+}
+
+/// The bytes that a read finds in memory, and its answer.
+pub(crate) struct FoundRead {
+    /// The answer's message.
+    pub message: [u8; STATUS_BYTES + 5],
+    /// The blocks, of which the bytes from `skip` on are read.
+    pub blocks: BlockRun,
+    pub skip: usize,
+    pub bytes: usize,
+}
+
+impl DirectReads {
+    /// The answer to a read, if memory has it.
+    pub fn find(
+        &self,
+        credential: u32,
+        (fid, offset, length): (Fid, u64, u32),
+        (judged_by, wall): (JudgedBy, Timestamp),
+        blocks: &VerifiedBlocks,
+    ) -> Option<FoundRead> {
+        let mut message = [0; STATUS_BYTES + 5];
+        let (version, size) = {
+            let state = self.state.lock();
+            let view = state.views.get(&(credential, fid))?;
+            if view.judged_by != judged_by || view.token_ends.is_some_and(|ends| ends <= wall) {
+                return None;
+            }
+            message[..STATUS_BYTES].copy_from_slice(&view.encoded);
+            (view.status.data_version, view.status.size)
+        };
+        let length = u64::from(length).min(PAYLOAD_BYTES_MAX as u64);
+        let end = offset.checked_add(length)?.min(size);
+        let bytes = end.checked_sub(offset).filter(|bytes| *bytes > 0)?;
+        let blocks = blocks.find(fid, version, offset, end)?;
+        message[STATUS_BYTES..STATUS_BYTES + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
+        message[STATUS_BYTES + 4] = u8::from(end == size);
+        let skip = (offset % BLOCK_BYTES) as usize;
+        Some(FoundRead { message, blocks, skip, bytes: bytes as usize })
+    }
+
+    /// A read that came through the lane goes to the session's machine.
+    pub fn expect(&self, address: (u32, u64), credential: u32) {
+        self.is_used.store(true, Ordering::Release);
+        let mut state = self.state.lock();
+        state.asked.retain(|(slot, _), _| *slot != address.0);
+        state.asked.insert(address, AskedRead { credential, widened: None });
+    }
+
+    /// A call goes to the service: that of an expected read is widened to whole blocks.
+    pub fn ask(&self, address: (u32, u64), caller: &Caller, judged_by: JudgedBy, call: &mut Call) {
+        if !self.is_used.load(Ordering::Acquire) {
+            return;
+        }
+        let Call::Read { offset, length, .. } = call else { return };
+        let first = *offset / BLOCK_BYTES * BLOCK_BYTES;
+        let Some(end) = offset.checked_add(u64::from(*length)) else { return };
+        let end = end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(end);
+        let wide = end - first;
+        if wide > PAYLOAD_BYTES_MAX as u64 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let ends = state.ends;
+        let Some(asked) = state.asked.get_mut(&address) else { return };
+        let token_ends = caller.who.ends;
+        let widened = WidenedRead { offset: *offset, length: *length, ends, judged_by, token_ends };
+        asked.widened = Some(widened);
+        (*offset, *length) = (first, wide as u32);
+    }
+
+    /// An answer leaves: a widened one is cut to what was asked for.
+    pub fn answer(
+        &self,
+        address: (u32, u64),
+        result: &mut Result<Answer, Fault>,
+        blocks: &VerifiedBlocks,
+    ) {
+        if !self.is_used.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let asked = state.asked.remove(&address);
+        let credential = asked.as_ref().map(|asked| asked.credential);
+        let Some(asked) = asked.and_then(|asked| asked.widened) else {
+            if let Ok(answer) = result {
+                for status in answer.statuses_mut() {
+                    state.views.retain(|(_, fid), view| {
+                        *fid != status.fid || view.status.data_version == status.data_version
+                    });
+                }
+            }
+            return;
+        };
+        let Ok(Answer::Data { data, end, status }) = result else { return };
+        let first = asked.offset / BLOCK_BYTES * BLOCK_BYTES;
+        if asked.ends == state.ends {
+            if state.views.len() >= VIEWS_MAX {
+                state.views.clear();
+            }
+            if let Some((view, credential)) = View::of(*status, &asked).zip(credential) {
+                state.views.insert((credential, status.fid), view);
+            }
+        }
+        drop(state);
+        blocks.add(status.fid, status.data_version, first, data, status.size);
+        let from = ((asked.offset - first) as usize).min(data.len());
+        let to = data.len().min(from + asked.length as usize);
+        *data = data.slice(from..to);
+        *end = asked.offset.saturating_add(data.len() as u64) >= status.size;
+    }
+
+    /// Promises end.
+    pub fn on_break(&self, items: &[BreakItem]) {
+        if !self.is_used.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.ends += 1;
+        let ended = |fid: &Fid| {
+            items.iter().any(|item| {
+                item.fid == *fid || (item.fid.volume == fid.volume && item.fid.vnode.0 == 0)
+            })
+        };
+        state.views.retain(|(_, fid), _| !ended(fid));
+    }
+
+    /// The handle stands for another caller.
+    pub fn forget_credential(&self, credential: u32) {
+        if !self.is_used.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.ends += 1;
+        state.views.retain(|(other, _), _| *other != credential);
+    }
+
+    /// The connection is over, and with it the meaning of credentials and slots.
+    pub fn clear(&self) {
+        let mut state = self.state.lock();
+        let ends = state.ends + 1;
+        *state = ReadState { ends, ..ReadState::default() };
+    }
+}
+
+impl View {
+    fn of(status: Status, asked: &WidenedRead) -> Option<View> {
+        let (data, end) = (bytes::Bytes::new(), false);
+        let encoded = encode_answer(&Answer::Data { status, data, end }).ok()?.message;
+        Some(View {
+            status,
+            encoded: *encoded.first_chunk()?,
+            judged_by: asked.judged_by,
+            token_ends: asked.token_ends,
+        })
+    }
+}
