@@ -62,6 +62,12 @@ MESSAGES = {
     wire.CREDITS: (('credits', 'request'), NOTHING),
     wire.GOODBYE: (('status',), Record(reason=Sized(2, 200, is_text))),
     wire.PROBED: (('request',), NOTHING),
+    wire.LANE: ((), NOTHING),
+    wire.REGION: ((), Record(handle=U32, begins=BOOL)),
+    wire.BELL: ((), NOTHING),
+    wire.LANE_OPEN: ((), NOTHING),
+    wire.REGION_OPEN: ((), Record(handle=U32, is_open=BOOL)),
+    wire.RUNG: ((), NOTHING),
 }
 HEADER_FIELDS = ('status', 'credits', 'request', 'slot', 'credential')
 
