@@ -10,10 +10,7 @@ use bytes::Bytes;
 use rx::{RxCallId, RxEndpoint, RxError, RxRead};
 use types::Time;
 
-use crate::core::{FOR_MORE, PortCore};
-
-/// A reader of a stream that finds less waits once for more: some packets.
-const FEW_BYTES: usize = 16 << 10;
+use crate::core::{Amount, ENOUGH_BYTES, PortCore};
 
 /// A call that a thread has. One that is dropped before its end is aborted: the peer is told.
 pub struct PortCall {
@@ -76,21 +73,18 @@ impl PortCall {
         }
         let id = self.id;
         let mut parts = Parts { max, ..Parts::default() };
-        self.core.wait_for(id, |endpoint, now| {
-            parts.take(endpoint, now, id)?;
-            if parts.is_over || parts.bytes > 0 {
-                return Ok(Some(()));
+        self.core.read(id, |endpoint, now| match parts.take(endpoint, now, id) {
+            // The next read says so.
+            Err(_) if parts.bytes > 0 => Ok(Amount::Enough),
+            Err(error) => Err(error),
+            Ok(()) if parts.is_over || parts.bytes >= ENOUGH_BYTES.min(max) => Ok(Amount::Enough),
+            Ok(()) if parts.bytes > 0 => Ok(Amount::Few),
+            Ok(()) => {
+                // The peer may wait for what was written so far.
+                endpoint.flush(now, id)?;
+                Ok(Amount::Nothing)
             }
-            // The peer may wait for what was written so far.
-            endpoint.flush(now, id)?;
-            Ok(None)
         })?;
-        if !parts.is_over && parts.bytes < FEW_BYTES.min(max) {
-            // More is on its way. Otherwise a thread would wake up for each packet of a stream.
-            std::thread::sleep(FOR_MORE);
-            // If the call has ended meanwhile the next read says so.
-            let _ = self.core.step(|endpoint, now| parts.take(endpoint, now, id));
-        }
         self.is_read = parts.is_over;
         Ok(if parts.bytes == 0 { None } else { Some(parts.joined()) })
     }

@@ -54,8 +54,41 @@ struct PortState {
     /// Calls that a thread has, and how they ended.
     calls: HashMap<RxCallId, Option<Result<(), RxError>>>,
     outgoing: Outgoing,
+    /// Readers that are woken for [`ENOUGH_BYTES`], or when no more comes.
+    readers: Vec<WaitingReader>,
     /// Until then the receiving thread sleeps.
     sleeps_until: Time,
+}
+
+/// A thread that waits for more of a call.
+struct WaitingReader {
+    id: RxCallId,
+    /// It has taken some bytes.
+    has_some: bool,
+}
+
+impl WaitingReader {
+    /// Does it wait for more than it could have now?
+    fn has_few(&self, endpoint: &RxEndpoint) -> bool {
+        self.has_some || endpoint.unread(self.id).is_some_and(|bytes| bytes > 0)
+    }
+}
+
+impl PortState {
+    /// When the receiving thread has work that no datagram brings.
+    fn due(&self, now: Time) -> Time {
+        let has_few = self.readers.iter().any(|reader| reader.has_few(&self.endpoint));
+        let quiet = if has_few { now + FOR_MORE } else { Time::NEVER };
+        self.endpoint.due().min(quiet)
+    }
+
+    /// The line is quiet: readers take what there is. Returns whether there is such a reader.
+    fn release_readers(&mut self) -> bool {
+        let PortState { endpoint, readers, .. } = self;
+        let waiting = readers.len();
+        readers.retain(|reader| !reader.has_few(endpoint));
+        readers.len() < waiting
+    }
 }
 
 /// The outcome of a step on the endpoint.
@@ -66,9 +99,20 @@ struct Settled {
     is_news: bool,
 }
 
-/// A thread that finds less of a stream than it could take waits so long for more; a sender with a
-/// window of 32 packets has sent less meanwhile.
-pub(crate) const FOR_MORE: Duration = Duration::from_micros(150);
+/// A stream counts as interrupted when nothing of it came for so long; a sender with a window of 32
+/// packets has sent less meanwhile.
+const FOR_MORE: Duration = Duration::from_micros(40);
+
+/// The reader of a stream is woken for some packets: it would otherwise wake up for each.
+pub(crate) const ENOUGH_BYTES: usize = 16 << 10;
+
+/// How much a step of a reader found.
+pub(crate) enum Amount {
+    Nothing,
+    Few,
+    /// Also at the end of the stream.
+    Enough,
+}
 
 /// Bytes of datagrams that wait for the receiving thread: some windows.
 const SOCKET_BYTES: usize = 4 << 20;
@@ -102,7 +146,8 @@ impl PortCore {
             endpoint.serve(service, security);
         }
         let (calls, outgoing) = (HashMap::new(), Outgoing::new());
-        let state = PortState { endpoint, calls, outgoing, sleeps_until: Time::NEVER };
+        let state =
+            PortState { endpoint, calls, outgoing, readers: Vec::new(), sleeps_until: Time::NEVER };
         let port = Arc::new(PortCore {
             socket,
             state: Mutex::new(state),
@@ -175,9 +220,44 @@ impl PortCore {
         id: RxCallId,
         mut look: impl FnMut(&mut RxEndpoint, Time) -> Result<Option<T>, RxError>,
     ) -> Result<T, RxError> {
+        self.wait_in(id, |state, now| look(&mut state.endpoint, now))
+    }
+
+    /// Repeats `take` until it has taken some, and for a short time until that is enough.
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        id: RxCallId,
+        mut take: impl FnMut(&mut RxEndpoint, Time) -> Result<Amount, RxError>,
+    ) -> Result<(), RxError> {
+        let mut has_waited = false;
+        self.wait_in(id, |state, now| {
+            let place = state.readers.iter().position(|reader| reader.id == id);
+            let amount = take(&mut state.endpoint, now)?;
+            let is_found = match amount {
+                Amount::Enough => true,
+                Amount::Few => has_waited && place.is_none(),
+                Amount::Nothing => false,
+            };
+            has_waited = true;
+            let has_some = matches!(amount, Amount::Few);
+            match place {
+                Some(place) if is_found => _ = state.readers.swap_remove(place),
+                Some(place) => state.readers[place].has_some = has_some,
+                None if is_found => {}
+                None => state.readers.push(WaitingReader { id, has_some }),
+            }
+            Ok(is_found.then_some(()))
+        })
+    }
+
+    fn wait_in<T>(
+        self: &Arc<Self>,
+        id: RxCallId,
+        mut look: impl FnMut(&mut PortState, Time) -> Result<Option<T>, RxError>,
+    ) -> Result<T, RxError> {
         let mut state = self.state.lock();
         loop {
-            let found = look(&mut state.endpoint, self.now());
+            let found = look(&mut state, self.now());
             let Settled { came, .. } = self.settle(&mut state);
             let is_late = !came.is_empty();
             if is_late {
@@ -222,9 +302,14 @@ impl PortCore {
                     state.calls.entry(id).and_modify(|outcome| *outcome = Some(result));
                     is_news = true;
                 }
+                RxEvent::Readable(id) if state.readers.iter().any(|reader| reader.id == id) => {}
                 RxEvent::Readable(_) | RxEvent::Writable(_) => is_news = true,
             }
         }
+        let PortState { endpoint, readers, .. } = state;
+        let waiting = readers.len();
+        readers.retain(|reader| endpoint.unread(reader.id).is_some_and(|it| it < ENOUGH_BYTES));
+        is_news |= readers.len() < waiting;
         while let Some(datagram) = state.endpoint.transmit(now) {
             state.outgoing.push(&self.socket, &datagram);
         }
@@ -232,7 +317,7 @@ impl PortCore {
         if is_news {
             self.changed.notify_all();
         }
-        if state.endpoint.due() < state.sleeps_until {
+        if state.due(now) < state.sleeps_until {
             state.sleeps_until = Time::ZERO;
             self.wake();
         }
@@ -262,6 +347,9 @@ impl PortCore {
                 let now = self.now();
                 state.endpoint.tick(now);
                 let is_stream = state.endpoint.took_stream();
+                if !is_stream && state.release_readers() {
+                    self.changed.notify_all();
+                }
                 (self.settle(&mut state), is_stream)
             };
             let may_rest = is_stream && !is_news && came.is_empty();
@@ -276,7 +364,8 @@ impl PortCore {
     fn sleep(&self) {
         let wait = {
             let mut state = self.state.lock();
-            let due = state.endpoint.due().min(self.now() + REST);
+            let now = self.now();
+            let due = state.due(now).min(now + REST);
             state.sleeps_until = due;
             due.since(self.now())
         };

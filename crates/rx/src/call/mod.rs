@@ -173,6 +173,12 @@ impl RxCall {
         self.send.is_all_sent()
     }
 
+    /// Bytes that were not read yet; `None` if there will be no more of them.
+    pub(crate) fn unread(&self, id: RxCallId) -> Option<usize> {
+        let goes_on = self.id == id && !self.has_failed && !self.receive.is_complete();
+        goes_on.then(|| self.receive.bytes())
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let waiting = match &self.stage {
             CallStage::Waiting(packets) => packets.iter().map(|(_, body)| body.len()).sum(),

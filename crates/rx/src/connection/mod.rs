@@ -215,6 +215,11 @@ impl RxConnection {
         Ok(read)
     }
 
+    /// Bytes of a call that were not read yet; `None` if there will be no more of them.
+    pub(crate) fn unread(&self, id: RxCallId) -> Option<usize> {
+        self.channels[usize::from(id.channel)].call.as_deref()?.unread(id)
+    }
+
     /// The application ends a call with a code.
     pub(crate) fn abort_call(
         &mut self,

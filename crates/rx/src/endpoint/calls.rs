@@ -145,6 +145,11 @@ impl RxEndpoint {
             .unwrap_or(Err(RxError::NoCall))
     }
 
+    /// Bytes of a call that were not read yet; `None` if there will be no more of them.
+    pub fn unread(&self, id: RxCallId) -> Option<usize> {
+        self.connections.get(id.connection)?.unread(id)
+    }
+
     /// Ends a call with a code, which the peer is told.
     pub fn abort(&mut self, now: Time, id: RxCallId, code: i32) {
         self.visit(id.connection, |connection, common| {
