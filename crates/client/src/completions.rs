@@ -73,6 +73,13 @@ impl CompletionGroup {
         state.waits.iter().all(|least| state.done.len() >= *least)
     }
 
+    /// Waits until `least` are complete, at most until `until`. Other threads receive them.
+    pub(crate) fn wait(&self, least: usize, until: Option<Instant>) {
+        while self.len() < least && until.is_none_or(|until| Instant::now() < until) {
+            self.sleep(least, until);
+        }
+    }
+
     /// Sleeps until there are `least`, or a nudge, at most until `until`.
     pub(crate) fn sleep(&self, least: usize, until: Option<Instant>) {
         let mut state = self.state.lock();

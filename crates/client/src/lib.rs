@@ -8,7 +8,8 @@
 //!
 //! - `cell`: the servers of a cell, and a volume wherever it is
 //! - `session`: one session over sockets
-//! - `chain_link`, `completions`, `config`, `remote`, `token_wallet`: the interfaces
+//! - `chain_link`, `config`, `remote`, `token_wallet`: the interfaces
+//! - `completions`, `reply`: outcomes of calls
 //! - `cancel`, `clock`, `effective_identity`, `identity`, `options`: small values
 //! - `kept`: the records that a session leaves to the process that succeeds this one
 
@@ -26,6 +27,7 @@ mod identity;
 mod kept;
 mod options;
 mod remote;
+mod reply;
 mod session;
 mod token_wallet;
 
@@ -37,6 +39,7 @@ pub use effective_identity::{EffectiveIdentity, Ids};
 pub use fabric::{Endpoint, EndpointError};
 pub use identity::{ClientIdentity, IdentityError};
 pub use options::ClientOptions;
-pub use remote::{BreakAck, CallError, ConnectionReport, DoneChange, Events, Remote, Reply};
+pub use remote::{BreakAck, ConnectionReport, DirectMemory, DoneChange, Events, Remote};
+pub use reply::{CallError, Reply};
 pub use session::Session;
 pub use token_wallet::{TicketSource, TokenWallet};

@@ -2,34 +2,33 @@
 //! events that reach it ([`Events`]).
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fabric::tls::RefusedKeys;
+use mem::arena::Arena;
 use parking_lot::Mutex;
 use types::{
-    Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, ServerId,
+    Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, ReplyAddress, ServerId,
     ServerKind, ServerRoles, Time, VolumeId,
 };
 
-use crate::Cancel;
+use crate::{CallError, Cancel, Completed, CompletionGroup, Reply};
 
-/// An answer, and the descriptor that came beside it (only with [`Answer::Body`] and
-/// [`Answer::Blank`]).
-#[derive(Debug)]
-pub struct Reply {
-    /// The answer of the service.
-    pub answer: Answer,
-    /// The body that the answer names, open for reading.
-    pub body: Option<OwnedFd>,
-    /// The boot verifier of the server that answered: that of the session's last attachment.
-    /// `None`: unknown.
-    pub verifier: Option<BootVerifier>,
+/// A place in memory that the server may access.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectMemory<'a> {
+    /// The memory.
+    pub arena: &'a Arc<Arena>,
+    /// Bytes from its start.
+    pub offset: usize,
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        Reply { answer, body: None, verifier: None }
+impl DirectMemory<'_> {
+    /// Puts bytes there, as far as the memory reaches.
+    pub(crate) fn put(&self, bytes: &[u8]) {
+        let room = self.arena.memory().len().saturating_sub(self.offset);
+        self.arena.memory().put(self.offset, &bytes[..bytes.len().min(room)]);
     }
 }
 
@@ -53,51 +52,6 @@ pub struct ConnectionReport {
     pub is_clear_text: bool,
     /// Fingerprints of the authorities that vouch for the server; empty without TLS.
     pub authorities: Vec<String>,
-}
-
-/// Why a call has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// The service refused.
-    #[error("{0}")]
-    Fault(#[from] Fault),
-    /// The caller cancelled the call before it had an effect.
-    #[error("cancelled")]
-    Cancelled,
-    /// No answer within the deadline of the session's configuration. Whether the call was applied
-    /// is unknown.
-    #[error("no answer within the deadline")]
-    TimedOut,
-    /// The session ended (its lease expired) before the reply to a change came. Whether the change
-    /// was applied is unknown.
-    #[error("session ended before the reply")]
-    Lost,
-    /// This program cannot read the server's answer: the server is newer, or faulty. Whether the
-    /// call was applied is unknown.
-    #[error("the server's answer cannot be read; it may be newer than this program")]
-    Unreadable,
-    /// The owner of the session closed it.
-    #[error("session is closed")]
-    Closed,
-    /// The server refuses this client: its version, its identity, or a malformed message. A retry
-    /// is useless.
-    #[error("server refuses: {0}")]
-    Refused(String),
-}
-
-impl CallError {
-    /// The service's refusal, if the error is one.
-    pub fn fault(&self) -> Option<Fault> {
-        match self {
-            CallError::Fault(fault) => Some(*fault),
-            CallError::Cancelled
-            | CallError::TimedOut
-            | CallError::Lost
-            | CallError::Unreadable
-            | CallError::Closed
-            | CallError::Refused(_) => None,
-        }
-    }
 }
 
 /// A file service that any number of threads can call. A call blocks its thread until the answer
@@ -181,6 +135,41 @@ pub trait Remote: Send + Sync {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>, Option<ReplyAddress>),
     ) {
         self.chain_each_until(caller, calls, cancel, &mut |at, result| take(at, result, None));
+    }
+
+    /// Begins a call that completes into a group, under a number. With memory, the call's data lies
+    /// there, or is placed there. This one blocks; a session returns at once.
+    ///
+    /// # Errors
+    /// As [`Self::call`]: nothing was begun.
+    fn submit(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<DirectMemory<'_>>,
+        (group, tag): (&Arc<CompletionGroup>, u64),
+    ) -> Result<(), CallError> {
+        let result = self.call(caller, call, None);
+        if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some(memory)) =
+            (&result, memory)
+        {
+            memory.put(data);
+        }
+        group.complete(Completed { tag, result });
+        Ok(())
+    }
+
+    /// Waits until `least` operations of the group are complete, at most until `until`.
+    fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
+        group.wait(least, until);
+    }
+
+    /// Looks for answers in shared memory, without a system call.
+    fn look_into_lane(&self) {}
+
+    /// Do direct operations go through shared memory now?
+    fn has_lane(&self) -> bool {
+        false
     }
 
     /// A copy of the volume took over elsewhere: changes that have no answer yet end with `Lost`,

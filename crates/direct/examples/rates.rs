@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rand::Rng;
-use rialto_client::{Buffer, DirectConnection, DirectFile, Group, Memory};
+use rialto_client::{Buffer, DirectCell, DirectFile, DirectOptions, Group, Memory};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{Name, Timestamp};
@@ -87,11 +87,12 @@ fn start() -> Outcome<Served> {
 fn measure() -> Outcome<()> {
     let served = start()?;
     let address = format!("unix:{}", served.dir.path().join("socket").display());
-    let connection = DirectConnection::connect(&address)?;
-    let file = DirectFile::create(&connection, "root", "file")?;
-    let memory = connection.memory(80 * MIB)?;
-    write_all(&connection, &memory, &file)?;
-    let sides = Sides { memory, file, group: Group::new(&connection), server: served.child.id() };
+    let options = DirectOptions { root: "root".to_owned(), ..DirectOptions::new(address.parse()?) };
+    let cell = DirectCell::connect(options)?;
+    let file = DirectFile::create(&cell, "file", 0o644)?;
+    let memory = cell.memory(80 * MIB)?;
+    write_all(&memory, &file)?;
+    let sides = Sides { memory, file, group: Group::new(), server: served.child.id() };
     println!(
         "{:<10} {:>6} {:>5} {:>12} {:>10} {:>12} {:>12}",
         "what", "bytes", "depth", "rate", "MiB/s", "own us/op", "server us/op"
@@ -100,12 +101,12 @@ fn measure() -> Outcome<()> {
         sides.read(bytes, depth)?;
         copy(bytes);
     }
-    assert!(connection.has_lane(), "the operations went through shared memory");
+    assert!(cell.has_lane(), "the operations went through shared memory");
     Ok(())
 }
 
-fn write_all(connection: &DirectConnection, memory: &Memory, file: &DirectFile) -> Outcome<()> {
-    let group = Group::new(connection);
+fn write_all(memory: &Memory, file: &DirectFile) -> Outcome<()> {
+    let group = Group::new();
     for part in 0..FILE_BYTES / MIB {
         let mut buffer = memory.buffer(MIB).ok_or("no room")?;
         buffer.fill(part as u8);

@@ -15,9 +15,22 @@ pub enum DirectError {
     /// There is no server, or it does not take this client.
     #[error("{0}")]
     Unreachable(String),
-    /// The buffer is not of this connection's memory.
-    #[error("the buffer is not of the memory of this connection")]
-    ForeignBuffer,
+    /// A path that no file can have.
+    #[error("no file can have this path")]
+    BadPath,
+    /// The path leads through more symbolic links than a path may.
+    #[error("too many symbolic links")]
+    TooManyLinks,
+    /// The path leads to a symbolic link that begins with `/`, so it depends on the place at which
+    /// the cell is mounted.
+    #[error("a symbolic link on the path leads out of the cell")]
+    AbsoluteLink,
+    /// The path leads through a mount point of another cell.
+    #[error("the path leads into another cell")]
+    OtherCell,
+    /// The server answered something that does not belong to the call.
+    #[error("the server answered something else; check that it has the same version")]
+    Odd,
     /// The buffer is empty, or longer than one operation moves.
     #[error("a buffer of {0} bytes; one operation moves 1 to 1,048,576")]
     Length(usize),

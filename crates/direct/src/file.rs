@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use client::{Remote, RemoteVolume};
 use mem::arena::Buffer;
 use types::limits::PAYLOAD_BYTES_MAX;
-use types::{Answer, Call, CreateHow, Fault, Fid, Name, NewKind};
+use types::{Answer, Call, CreateHow, Fid, NewKind, Status, StatusChange};
 
-use crate::group::Group;
-use crate::{DirectConnection, DirectError};
+use crate::group::{Group, Operation};
+use crate::path::{LastLink, Place};
+use crate::{DirectCell, DirectError};
 
 /// A file. There is no position in it: each operation names its own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DirectFile {
-    connection: DirectConnection,
+    cell: DirectCell,
+    volume: Arc<RemoteVolume>,
     fid: Fid,
 }
 
@@ -22,7 +25,7 @@ pub struct DirectFile {
 #[error("{error}")]
 pub struct NotBegun {
     /// The operation's buffer.
-    pub buffer: Option<Buffer>,
+    pub buffer: Buffer,
     /// Why.
     pub error: DirectError,
 }
@@ -37,38 +40,69 @@ impl AsRef<[u8]> for Share {
 }
 
 impl DirectFile {
-    /// Opens the file with this path in the volume.
+    /// Opens the file with this path.
     ///
     /// # Errors
-    /// `Refused` with the server's reason.
-    pub fn open(
-        connection: &DirectConnection,
-        volume: &str,
-        path: &str,
-    ) -> Result<DirectFile, DirectError> {
-        let fid = connection.walk(volume, path)?.fid;
-        Ok(DirectFile { connection: connection.clone(), fid })
+    /// `Refused` with the server's reason; errors of the path.
+    pub fn open(cell: &DirectCell, path: &str) -> Result<DirectFile, DirectError> {
+        let place = Place::find(cell, path, LastLink::Followed)?;
+        Ok(DirectFile { cell: cell.clone(), fid: place.fid(), volume: place.volume })
     }
 
-    /// Makes the file with this path in the volume, or opens it if it exists.
+    /// Makes the file with this path and mode, or opens it if it exists.
     ///
     /// # Errors
-    /// `Refused` with the server's reason.
-    pub fn create(
-        connection: &DirectConnection,
-        volume: &str,
-        path: &str,
-    ) -> Result<DirectFile, DirectError> {
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let dir = connection.walk(volume, parent)?.fid;
-        let name = Name::new(name.as_bytes()).map_err(|_| DirectError::Refused(Fault::Invalid))?;
-        let (kind, mode, how) = (NewKind::File, 0o666, CreateHow::Unchecked);
-        match connection.call(Call::Make { dir, name, kind, mode, how })? {
+    /// As [`DirectFile::open`].
+    pub fn create(cell: &DirectCell, path: &str, mode: u16) -> Result<DirectFile, DirectError> {
+        let (Place { volume, status }, name) = Place::parent(cell, path)?;
+        let (kind, how) = (NewKind::File, CreateHow::Unchecked);
+        let call = Call::Make { dir: status.fid, name, kind, mode, how };
+        match volume.call(cell.caller(), call, None)?.answer {
             Answer::Made { status, .. } => {
-                Ok(DirectFile { connection: connection.clone(), fid: status.fid })
+                Ok(DirectFile { cell: cell.clone(), volume, fid: status.fid })
             }
-            _ => Err(DirectError::Refused(Fault::Invalid)),
+            _ => Err(DirectError::Odd),
         }
+    }
+
+    /// Makes a file without a name in the directory. It ends with the session, unless it is given a
+    /// name before.
+    ///
+    /// # Errors
+    /// As [`DirectFile::open`].
+    pub fn unnamed(cell: &DirectCell, dir: &str, mode: u16) -> Result<DirectFile, DirectError> {
+        let Place { volume, status } = Place::find(cell, dir, LastLink::Followed)?;
+        let call = Call::MakeUnnamed { dir: status.fid, mode };
+        match volume.call(cell.caller(), call, None)?.answer {
+            Answer::Status(status) => {
+                Ok(DirectFile { cell: cell.clone(), volume, fid: status.fid })
+            }
+            _ => Err(DirectError::Odd),
+        }
+    }
+
+    /// The file's status now.
+    ///
+    /// # Errors
+    /// `Refused`; `Lost`.
+    pub fn status(&self) -> Result<Status, DirectError> {
+        match self.call(Call::GetStatus { fid: self.fid })? {
+            Answer::Status(status) => Ok(status),
+            _ => Err(DirectError::Odd),
+        }
+    }
+
+    /// Cuts the file, or makes it longer with zeros.
+    ///
+    /// # Errors
+    /// `Refused`; `Lost`.
+    pub fn set_size(&self, size: u64) -> Result<(), DirectError> {
+        let change = StatusChange { size: Some(size), ..StatusChange::default() };
+        self.call(Call::SetStatus { fid: self.fid, change }).map(drop)
+    }
+
+    fn call(&self, call: Call) -> Result<Answer, DirectError> {
+        Ok(self.volume.call(self.cell.caller(), call, None)?.answer)
     }
 
     /// Begins to read from `offset` on into the buffer, as many bytes as it has. Completes into the
@@ -116,7 +150,7 @@ impl DirectFile {
     /// # Errors
     /// `Refused`; `Lost`.
     pub fn commit(&self) -> Result<(), DirectError> {
-        self.connection.call(Call::Commit { fid: self.fid }).map(drop)
+        self.call(Call::Commit { fid: self.fid }).map(drop)
     }
 
     fn writing(&self, offset: Option<u64>, data: Bytes) -> Call {
@@ -128,23 +162,22 @@ impl DirectFile {
         group: &Group,
         buffer: Buffer,
         tag: u64,
-        call: impl FnOnce(Bytes) -> Call,
+        call: impl Fn(Bytes) -> Call,
     ) -> Result<(), NotBegun> {
         if buffer.is_empty() || buffer.len() > PAYLOAD_BYTES_MAX {
             let error = DirectError::Length(buffer.len());
-            return Err(NotBegun { buffer: Some(buffer), error });
+            return Err(NotBegun { buffer, error });
         }
-        let Some(region) = self.connection.region_of(&buffer) else {
-            return Err(NotBegun { buffer: Some(buffer), error: DirectError::ForeignBuffer });
-        };
         let buffer = Arc::new(buffer);
         let call = call(Bytes::from_owner(Share(Arc::clone(&buffer))));
-        let number = group.begin(tag, buffer);
-        let (session, caller) = (self.connection.session(), self.connection.caller());
-        let begun = session.submit(caller, call, Some(region), (group.completions(), number));
-        begun.map_err(|error| {
-            group.forget(number);
-            NotBegun { buffer: None, error: error.into() }
-        })
+        group
+            .begin(Operation {
+                tag,
+                buffer,
+                volume: Arc::clone(&self.volume),
+                caller: self.cell.caller().clone(),
+                call,
+            })
+            .map_err(|(buffer, error)| NotBegun { buffer, error })
     }
 }

@@ -3,27 +3,31 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Completed, CompletionGroup, Reply};
+use client::{CallError, Completed, CompletionGroup, DirectMemory, Remote, RemoteVolume, Reply};
 use mem::arena::Buffer;
 use parking_lot::Mutex;
 use slab::Slab;
-use types::{Answer, DataVersion, Fault};
+use types::{Answer, Call, Caller, DataVersion, Fault};
 
-use crate::{DirectConnection, DirectError};
+use crate::DirectError;
+
+/// How long a thread waits at one session while others have operations of its group, too.
+const SLICE: Duration = Duration::from_micros(500);
 
 /// A group of operations. Threads wait for some of them, whichever these are.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct Group {
-    connection: DirectConnection,
     completions: Arc<CompletionGroup>,
-    flying: Mutex<Slab<Flight>>,
+    flying: Mutex<Slab<Operation>>,
 }
 
 /// An operation that is not complete.
-#[derive(Debug)]
-struct Flight {
-    tag: u64,
-    buffer: Arc<Buffer>,
+pub(crate) struct Operation {
+    pub tag: u64,
+    pub buffer: Arc<Buffer>,
+    pub volume: Arc<RemoteVolume>,
+    pub caller: Caller,
+    pub call: Call,
 }
 
 /// The end of an operation.
@@ -42,7 +46,7 @@ pub struct Completion {
 pub struct MovedBytes {
     /// So many bytes, fewer than the buffer's only at the end of the file.
     pub bytes: usize,
-    /// Where they are in the file.
+    /// Of a write: where they are in the file.
     pub offset: Option<u64>,
     /// The file's length after the operation.
     pub size: u64,
@@ -51,13 +55,9 @@ pub struct MovedBytes {
 }
 
 impl Group {
-    /// An empty group for operations on files of this connection.
-    pub fn new(connection: &DirectConnection) -> Group {
-        Group {
-            connection: connection.clone(),
-            completions: Arc::default(),
-            flying: Mutex::default(),
-        }
+    /// An empty group.
+    pub fn new() -> Group {
+        Group::default()
     }
 
     /// Operations that were begun and not returned by `wait` or `poll`.
@@ -75,47 +75,90 @@ impl Group {
     pub fn wait(&self, least: usize, within: Option<Duration>) -> Vec<Completion> {
         let least = least.min(self.len());
         let until = within.map(|within| Instant::now() + within);
-        self.connection.session().wait_for(&self.completions, least, until);
+        while self.completions.len() < least && until.is_none_or(|until| Instant::now() < until) {
+            match &self.volumes()[..] {
+                [] => break,
+                [volume] => volume.wait_for(&self.completions, least, until),
+                volumes => {
+                    for volume in volumes {
+                        let slice = Instant::now() + SLICE;
+                        let slice = until.map_or(slice, |until| until.min(slice));
+                        volume.wait_for(&self.completions, least, Some(slice));
+                    }
+                }
+            }
+        }
         self.take()
     }
 
     /// The operations that are complete now. Makes no system call on the server's host.
     pub fn poll(&self) -> Vec<Completion> {
         if self.completions.is_empty() {
-            self.connection.session().look_into_lane();
+            self.volumes().iter().for_each(|volume| volume.look_into_lane());
         }
         self.take()
     }
 
-    /// Notes an operation: the number under which it completes.
-    pub(crate) fn begin(&self, tag: u64, buffer: Arc<Buffer>) -> u64 {
-        self.flying.lock().insert(Flight { tag, buffer }) as u64
+    /// The volumes that have operations in progress, each once.
+    fn volumes(&self) -> Vec<Arc<RemoteVolume>> {
+        let mut volumes: Vec<Arc<RemoteVolume>> = Vec::with_capacity(1);
+        for (_, operation) in self.flying.lock().iter() {
+            if volumes.iter().all(|volume| !Arc::ptr_eq(volume, &operation.volume)) {
+                volumes.push(Arc::clone(&operation.volume));
+            }
+        }
+        volumes
     }
 
-    /// It was not begun.
-    pub(crate) fn forget(&self, number: u64) {
-        drop(self.flying.lock().remove(number as usize));
-    }
-
-    pub(crate) fn completions(&self) -> &Arc<CompletionGroup> {
-        &self.completions
+    /// Begins an operation; gives the buffer back if that fails.
+    pub(crate) fn begin(&self, operation: Operation) -> Result<(), (Buffer, DirectError)> {
+        let Operation { buffer, volume, caller, call, .. } = &operation;
+        let (buffer, volume) = (Arc::clone(buffer), Arc::clone(volume));
+        let (caller, call) = (caller.clone(), call.clone());
+        let number = self.flying.lock().insert(operation);
+        let memory = DirectMemory { arena: buffer.arena(), offset: buffer.offset() };
+        let begun = volume.submit(&caller, call, Some(memory), (&self.completions, number as u64));
+        begun.map_err(|error| {
+            drop(self.flying.lock().remove(number));
+            (own(buffer), error.into())
+        })
     }
 
     fn take(&self) -> Vec<Completion> {
         let completed = self.completions.take();
         let mut flying = self.flying.lock();
-        let flights: Vec<(Flight, Completed)> = completed
+        let ended: Vec<(Operation, Completed)> = completed
             .into_iter()
             .map(|completed| (flying.remove(completed.tag as usize), completed))
             .collect();
         drop(flying);
-        flights.into_iter().map(|(flight, completed)| end(flight, completed)).collect()
+        ended.into_iter().map(|(operation, completed)| end(operation, completed)).collect()
     }
 }
 
-fn end(flight: Flight, completed: Completed) -> Completion {
-    let result = completed.result.map_err(DirectError::from).and_then(moved);
-    Completion { tag: flight.tag, buffer: own(flight.buffer), result }
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("in_progress", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// An operation is over. If the volume was not where it was asked for, it is made again where the
+/// volume is, and this thread waits for that: it happens once in a move.
+fn end(operation: Operation, completed: Completed) -> Completion {
+    let Operation { tag, buffer, volume, caller, call } = operation;
+    let is_elsewhere =
+        matches!(completed.result, Err(CallError::Fault(Fault::NoVolume | Fault::Offline)));
+    let result = if is_elsewhere {
+        volume.call(&caller, call, None)
+    } else {
+        drop(call);
+        completed.result
+    };
+    let mut buffer = own(buffer);
+    if is_elsewhere && let Ok(Reply { answer: Answer::Data { data, .. }, .. }) = &result {
+        buffer[..data.len()].copy_from_slice(data);
+    }
+    Completion { tag, buffer, result: result.map_err(DirectError::from).and_then(moved) }
 }
 
 /// The buffer, of which the session had a share until it gave the operation's frame up. It does so
@@ -144,6 +187,6 @@ fn moved(reply: Reply) -> Result<MovedBytes, DirectError> {
             size: status.size,
             version: status.data_version,
         }),
-        _ => Err(DirectError::Refused(Fault::Invalid)),
+        _ => Err(DirectError::Odd),
     }
 }

@@ -5,13 +5,13 @@
 //! system call on either side. `docs/spec/direct-access.md` has the model.
 //!
 //! ```no_run
-//! use rialto_client::{DirectConnection, DirectFile, Group};
+//! use rialto_client::{DirectOptions, DirectCell, DirectFile, Group};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let connection = DirectConnection::connect("unix:/run/rialto/cell.sock")?;
-//! let file = DirectFile::open(&connection, "home", "data/matrix")?;
-//! let memory = connection.memory(64 << 20)?;
-//! let group = Group::new(&connection);
+//! let cell = DirectCell::connect(DirectOptions::new("unix:/srv/rialto/server.sock".parse()?))?;
+//! let file = DirectFile::open(&cell, "data/matrix")?;
+//! let memory = cell.memory(64 << 20)?;
+//! let group = Group::new();
 //! for part in 0..32 {
 //!     let buffer = memory.buffer(1 << 20).expect("there is room for 64");
 //!     file.read(&group, buffer, part << 20, part)?;
@@ -25,20 +25,25 @@
 //!
 //! Layers, from top to bottom:
 //!
+//! - `directory`: names and listings
 //! - `file`: operations on one file
 //! - `group`: where operations complete
-//! - `connection`: a session with a server, and its memory
+//! - `path`: from names to files, through mount points
+//! - `cell`: sessions with servers, and memory
 //! - `error`: why an operation failed
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod connection;
+mod cell;
+mod directory;
 mod error;
 mod file;
 mod group;
+mod path;
 
-pub use connection::{DirectConnection, Memory};
+pub use cell::{DirectCell, DirectOptions, Memory};
+pub use directory::{DirectEntry, list, make_directory, remove, status};
 pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use client::{CallError, ClientIdentity, CompletionGroup, Remote, Session, SessionConfig};
-use dafs::Region;
+use client::{
+    CallError, ClientIdentity, CompletionGroup, DirectMemory, Remote, Session, SessionConfig,
+};
 use mem::arena::{Arena, Buffer};
 use server::CellPlace;
 use types::{
@@ -55,13 +56,13 @@ impl Direct {
         })
     }
 
-    fn region(&self, buffer: &Buffer) -> Region {
-        Region { handle: self.handle, offset: buffer.offset() as u64 }
+    fn memory(buffer: &Buffer) -> DirectMemory<'_> {
+        DirectMemory { arena: buffer.arena(), offset: buffer.offset() }
     }
 
     fn call(&self, caller: &Caller, call: Call, buffer: &Buffer) -> Result<Answer, CallError> {
         let group = Arc::new(CompletionGroup::default());
-        self.session.submit(caller, call, Some(self.region(buffer)), (&group, 7))?;
+        self.session.submit(caller, call, Some(Self::memory(buffer)), (&group, 7))?;
         self.session.wait_for(&group, 1, None);
         let done = group.take().pop_front().unwrap();
         assert_eq!(done.tag, 7);
@@ -291,9 +292,9 @@ fn dr7_a_lost_connection_and_a_new_server_are_survived() {
         let buffers: Vec<Buffer> = (0..64).map(|_| direct.arena.buffer(3000).unwrap()).collect();
         for (tag, buffer) in buffers.iter().enumerate() {
             let call = Call::Read { fid, offset: tag as u64 * 3001, length: 3000 };
-            let region = Some(direct.region(buffer));
+            let memory = Some(Direct::memory(buffer));
             let into = (&group, tag as u64);
-            direct.session.submit(&Caller::ROOT, call, region, into).unwrap();
+            direct.session.submit(&Caller::ROOT, call, memory, into).unwrap();
             if tag == 30 && round % 2 == 0 {
                 direct.session.cut_connections();
             } else if tag == 30 && round == 5 {

@@ -49,7 +49,7 @@ use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::{CallError, Cancel, DoneChange, Events, Remote, Reply};
+use crate::{CallError, Cancel, CompletionGroup, DirectMemory, DoneChange, Events, Remote, Reply};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -727,6 +727,31 @@ impl Remote for RemoteVolume {
         }
         let claims = claims(&calls);
         self.chain_there(caller, &calls, claims, take);
+    }
+
+    /// At the volume's present place alone: an operation that is refused there, since the volume is
+    /// elsewhere, completes with that refusal. The caller makes it again by [`Remote::call`].
+    fn submit(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<DirectMemory<'_>>,
+        into: (&Arc<CompletionGroup>, u64),
+    ) -> Result<(), CallError> {
+        let (connection, ..) = self.connection(None)?;
+        connection.remote.submit(caller, call, memory, into)
+    }
+
+    fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
+        self.here().remote.wait_for(group, least, until);
+    }
+
+    fn look_into_lane(&self) {
+        self.here().remote.look_into_lane();
+    }
+
+    fn has_lane(&self) -> bool {
+        self.here().remote.has_lane()
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dafs::{Frame, FrameHeader, FrameKind};
 use fabric::lane::LaneEntry;
-use types::limits::PAYLOAD_BYTES_MAX;
 
 use super::channel::FrameChannel;
 use super::channel_lane::ChannelLane;
+use super::placed::placed;
 use super::shared::{On, Shared};
 
 /// How long a thread looks into an empty lane before it waits at the socket: about the time that a
@@ -85,8 +85,7 @@ fn sleeps(lane: &ChannelLane) -> bool {
     lane.receiver.lock().as_ref().is_none_or(|receiver| receiver.sleep())
 }
 
-/// A reply from the lane. The server has put its payload into the client's memory already: the
-/// frame has as many zeros instead, for the machine checks their number.
+/// A reply from the lane. The server has put its payload into the client's memory already.
 fn to_frame(entry: Option<LaneEntry>) -> Result<Option<Frame>, String> {
     let Some(entry) = entry else { return Ok(None) };
     let header = FrameHeader::parse(entry.header()).map_err(|error| error.to_string())?;
@@ -94,9 +93,6 @@ fn to_frame(entry: Option<LaneEntry>) -> Result<Option<Frame>, String> {
         return Err("only replies come through a lane".to_owned());
     }
     let message = entry.message(header.message_bytes as usize).ok_or("too long a message")?;
-    let payload = Bytes::from_static(&PLACED[..header.payload_bytes as usize]);
+    let payload = placed(header.payload_bytes as usize);
     Ok(Some(Frame { header, message: Bytes::copy_from_slice(message), payload }))
 }
-
-/// Stands for payload that is where its request wanted it.
-static PLACED: [u8; PAYLOAD_BYTES_MAX] = [0; PAYLOAD_BYTES_MAX];

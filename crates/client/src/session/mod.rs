@@ -14,6 +14,7 @@ mod core;
 mod lane_reader;
 mod orphans;
 mod pending;
+mod placed;
 mod reader_role;
 mod reclaim;
 mod regions;
@@ -38,8 +39,8 @@ use self::pending::{NamedChange, PendingCall};
 use self::shared::{On, Shared};
 use crate::kept::{Legacy, Place};
 use crate::{
-    CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote, Reply,
-    SessionConfig, clock,
+    CallError, Cancel, CompletionGroup, ConnectionReport, DirectMemory, DoneChange, Events, Remote,
+    Reply, SessionConfig, clock,
 };
 
 /// Calls that may wait for a credit. Far fewer threads call.
@@ -157,7 +158,10 @@ impl Session {
     /// Makes memory known that direct operations may name; its handle. The server maps it as soon
     /// as a connection allows that; until then the bytes go over the socket.
     pub fn add_region(&self, arena: &Arc<Arena>) -> u32 {
-        let handle = self.shared.regions.add(arena);
+        let (handle, is_new) = self.shared.regions.handle(arena);
+        if !is_new {
+            return handle;
+        }
         let (operations, session) = {
             let core = self.shared.core.lock();
             (core.operations(), core.machine.id())
@@ -191,46 +195,6 @@ impl Session {
             channel.push_with((frame, None));
             channel.flush();
         }
-    }
-
-    /// Begins a call that completes into a group, under `tag`. With a region, its data lies there,
-    /// or is placed there.
-    ///
-    /// # Errors
-    /// `Refused`, `Closed`: nothing was begun.
-    pub fn submit(
-        &self,
-        caller: &Caller,
-        call: Call,
-        region: Option<Region>,
-        (group, tag): (&Arc<CompletionGroup>, u64),
-    ) -> Result<(), CallError> {
-        self.shared.pass_gate(None)?;
-        let pending = Arc::new(PendingCall::in_group(group, tag, NamedChange::of(&call, None)));
-        let submitted = {
-            let mut core = self.shared.core.lock();
-            calls::submit_direct(&mut core, &pending, caller, call, (region, false))
-        };
-        self.shared.follow_up(submitted?.1, On::Caller);
-        Ok(())
-    }
-
-    /// Waits until `least` operations of the group are complete, at most until `until`.
-    pub fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
-        self.shared.take_part_in(group, least, until);
-    }
-
-    /// Looks for answers in shared memory, without a system call.
-    pub fn look_into_lane(&self) {
-        reply_reader::look_into_lane(&self.shared);
-    }
-
-    /// Do direct operations go through shared memory now?
-    pub fn has_lane(&self) -> bool {
-        let operations = self.shared.core.lock().operations();
-        operations
-            .and_then(|channel| channel.lane.as_ref().map(|lane| lane.is_open()))
-            .unwrap_or(false)
     }
 
     /// Detaches, even if others refer to the session: the server knows at once, so that no other
@@ -359,6 +323,41 @@ impl Remote for Session {
         }
         self.shared.pass_gate(cancel)?;
         self.shared.ask(caller, call, cancel, false, at)
+    }
+
+    fn submit(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<DirectMemory<'_>>,
+        into: (&Arc<CompletionGroup>, u64),
+    ) -> Result<(), CallError> {
+        self.shared.pass_gate(None)?;
+        let region = memory.map(|memory| Region {
+            handle: self.add_region(memory.arena),
+            offset: memory.offset as u64,
+        });
+        let change = NamedChange::of(&call, None);
+        let pending = Arc::new(PendingCall::in_group(into, memory, change));
+        let submitted = {
+            let mut core = self.shared.core.lock();
+            calls::submit_direct(&mut core, &pending, caller, call, (region, false))
+        };
+        self.shared.follow_up(submitted?.1, On::Caller);
+        Ok(())
+    }
+
+    fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
+        self.shared.take_part_in(group, least, until);
+    }
+
+    fn look_into_lane(&self) {
+        reply_reader::look_into_lane(&self.shared);
+    }
+
+    fn has_lane(&self) -> bool {
+        let operations = self.shared.core.lock().operations();
+        operations.is_some_and(|channel| channel.lane.as_ref().is_some_and(|lane| lane.is_open()))
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {

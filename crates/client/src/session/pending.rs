@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use mem::arena::Arena;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Fid, ReplyAddress};
 
+use super::placed::is_placed;
 use crate::kept::Receipt;
-use crate::{CallError, Completed, CompletionGroup, Reply};
+use crate::{CallError, Completed, CompletionGroup, DirectMemory, Reply};
 
 /// Shared by the thread that called and the one that receives the answer.
 #[derive(Debug, Default)]
@@ -16,10 +18,33 @@ pub(crate) struct PendingCall {
     pub keeps_answer: bool,
     /// Of a change: the file that it names.
     pub change: Option<NamedChange>,
-    /// No thread waits for this call: its result goes to the group, under this number.
-    group: Option<(Arc<CompletionGroup>, u64)>,
+    /// No thread waits for this call.
+    group: Option<GroupCall>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// A call that completes into a group.
+#[derive(Debug)]
+struct GroupCall {
+    group: Arc<CompletionGroup>,
+    /// The number under which it does.
+    tag: u64,
+    /// Where its answer's data belongs.
+    memory: Option<(Arc<Arena>, usize)>,
+}
+
+impl GroupCall {
+    /// Puts data that came over a socket where it belongs, and completes.
+    fn complete(&self, result: Result<Reply, CallError>) {
+        if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some((arena, offset))) =
+            (&result, &self.memory)
+            && !is_placed(data)
+        {
+            DirectMemory { arena, offset: *offset }.put(data);
+        }
+        self.group.complete(Completed { tag: self.tag, result });
+    }
 }
 
 /// A call that may change something on a partition.
@@ -73,9 +98,15 @@ impl PendingCall {
         PendingCall { keeps_answer: true, ..PendingCall::default() }
     }
 
-    /// A call that completes into a group, under this number.
-    pub fn in_group(group: &Arc<CompletionGroup>, tag: u64, change: Option<NamedChange>) -> Self {
-        PendingCall { group: Some((Arc::clone(group), tag)), change, ..PendingCall::default() }
+    /// A call that completes into a group, under a number.
+    pub fn in_group(
+        (group, tag): (&Arc<CompletionGroup>, u64),
+        memory: Option<DirectMemory<'_>>,
+        change: Option<NamedChange>,
+    ) -> Self {
+        let memory = memory.map(|memory| (Arc::clone(memory.arena), memory.offset));
+        let group = GroupCall { group: Arc::clone(group), tag, memory };
+        PendingCall { group: Some(group), change, ..PendingCall::default() }
     }
 
     /// A call, and whether a successor of this process may need its answer.
@@ -94,8 +125,8 @@ impl PendingCall {
         state.receipt = receipt;
         debug_assert!(!state.ended, "DA-4: a call ends exactly once");
         state.ended = true;
-        if let Some((group, tag)) = &self.group {
-            return group.complete(Completed { tag: *tag, result });
+        if let Some(group) = &self.group {
+            return group.complete(result);
         }
         state.result = Some(result);
         self.changed.notify_one();

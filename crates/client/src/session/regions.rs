@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dafs::Region;
 use mem::arena::Arena;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
@@ -19,13 +18,17 @@ struct RegionTable {
 }
 
 impl ClientRegions {
-    /// Adds memory; its handle.
-    pub fn add(&self, arena: &Arc<Arena>) -> u32 {
+    /// The handle of memory, and whether it is new.
+    pub fn handle(&self, arena: &Arc<Arena>) -> (u32, bool) {
         let mut table = self.0.lock();
+        let known = table.arenas.iter().find(|(_, other)| Arc::ptr_eq(other, arena));
+        if let Some((handle, _)) = known {
+            return (*handle, false);
+        }
         table.last += 1;
         let handle = table.last;
         table.arenas.insert(handle, Arc::clone(arena));
-        handle
+        (handle, true)
     }
 
     /// Removes memory.
@@ -43,16 +46,5 @@ impl ClientRegions {
             arena.memory().file().try_clone().map(|file| (*handle, file))
         };
         table.arenas.iter().map(file).collect()
-    }
-
-    /// Puts bytes that came over a socket where their request wanted them. Bytes that do not fit
-    /// are dropped: the machine refuses a reply to another place than the request named.
-    pub fn place(&self, region: Region, bytes: &[u8]) {
-        let arena = self.0.lock().arenas.get(&region.handle).cloned();
-        let Some(arena) = arena else { return };
-        let offset = usize::try_from(region.offset).unwrap_or(usize::MAX);
-        if offset.checked_add(bytes.len()).is_some_and(|end| end <= arena.memory().len()) {
-            arena.memory().put(offset, bytes);
-        }
     }
 }

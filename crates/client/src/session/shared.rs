@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs::message::Message;
-use dafs::{ChannelId, ClientInput, ConnectionRole, Features, Flags, Frame, FrameKind};
+use dafs::{ChannelId, ClientInput, ConnectionRole, Features, Frame, FrameHeader, FrameKind};
 use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
@@ -207,7 +207,7 @@ impl Shared {
                 }
                 was_asked
             } else {
-                place_payload(&self.regions, channel, &frame);
+                offer_lane(&self.regions, channel, &frame.header);
                 self.take_frame(channel, frame, descriptor, on)
             };
             if !goes_on {
@@ -408,15 +408,11 @@ fn answer_about_lane(channel: &FrameChannel, frame: &Frame) -> bool {
     true
 }
 
-/// Puts the payload of a direct reply, which came over a socket, into the memory that the request
-/// named; and offers the server a lane, since it knows a caller of direct requests now.
-fn place_payload(regions: &ClientRegions, channel: &FrameChannel, frame: &Frame) {
-    let header = &frame.header;
+/// Offers the server a lane after a direct reply over the socket: it knows a caller of direct
+/// requests now.
+fn offer_lane(regions: &ClientRegions, channel: &FrameChannel, header: &FrameHeader) {
     if header.kind != FrameKind::Reply {
         return;
-    }
-    if header.flags.has(Flags::DIRECT) {
-        regions.place(header.region, &frame.payload);
     }
     if let Some(lane) = &channel.lane
         && lane.on_reply(header)

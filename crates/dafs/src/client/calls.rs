@@ -199,6 +199,8 @@ impl ClientSession {
         let bit = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
         let packed =
             flight.ready.may_be_packed() && line.terms.features.has(Features::PACKED_READS);
+        // The memory that a direct request names gets the file's bytes.
+        let packed = packed && flight.ready.region.is_none();
         let header = FrameHeader {
             procedure: if packed { Procedure::ReadPacked as u16 } else { flight.ready.number },
             flags: flags
