@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::tls::RefusedKeys;
-use mem::arena::Arena;
+use mem::arena::Buffer;
 use parking_lot::Mutex;
 use types::{
     Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, ReplyAddress, ServerId,
@@ -14,23 +14,6 @@ use types::{
 };
 
 use crate::{CallError, Cancel, Completed, CompletionGroup, Reply};
-
-/// A place in memory that the server may access.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectMemory<'a> {
-    /// The memory.
-    pub arena: &'a Arc<Arena>,
-    /// Bytes from its start.
-    pub offset: usize,
-}
-
-impl DirectMemory<'_> {
-    /// Puts bytes there, as far as the memory reaches.
-    pub(crate) fn put(&self, bytes: &[u8]) {
-        let room = self.arena.memory().len().saturating_sub(self.offset);
-        self.arena.memory().put(self.offset, &bytes[..bytes.len().min(room)]);
-    }
-}
 
 /// A change that a server acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +121,7 @@ pub trait Remote: Send + Sync {
     }
 
     /// Begins a call that completes into a group, under a number. With memory, the call's data lies
-    /// there, or is placed there. This one blocks; a session returns at once.
+    /// there, or is placed there; the memory stays until the call is over. This one blocks; a session returns at once.
     ///
     /// # Errors
     /// As [`Self::call`]: nothing was begun.
@@ -146,14 +129,14 @@ pub trait Remote: Send + Sync {
         &self,
         caller: &Caller,
         call: Call,
-        memory: Option<DirectMemory<'_>>,
+        memory: Option<&Arc<Buffer>>,
         (group, tag): (&Arc<CompletionGroup>, u64),
     ) -> Result<(), CallError> {
         let result = self.call(caller, call, None);
         if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some(memory)) =
             (&result, memory)
         {
-            memory.put(data);
+            memory.fill_from(data);
         }
         group.complete(Completed { tag, result });
         Ok(())

@@ -7,10 +7,14 @@
 //! through two bare rings between two processes, one of which copies (`ring`).
 
 use std::error::Error;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fabric::lane::{LANE_BYTES, client_lane, server_lane};
+use mem::shared::SharedMemory;
 use rand::Rng;
 use rialto_client::{Buffer, DirectCell, DirectFile, DirectOptions, Group, Memory};
 use server::{Server, ServerConfig};
@@ -27,6 +31,7 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
         Some("serve") => serve(Path::new(&arguments[2])),
+        Some("ring") => serve_ring(Path::new(&arguments[2]), Path::new(&arguments[3])),
         _ => measure(),
     }
 }
@@ -99,6 +104,7 @@ fn measure() -> Outcome<()> {
     );
     for (bytes, depth) in [(4096, 1), (4096, 32), (16384, 1), (16384, 32), (MIB, 1), (MIB, 8)] {
         sides.read(bytes, depth)?;
+        ring(bytes, depth)?;
         copy(bytes);
     }
     assert!(cell.has_lane(), "the operations went through shared memory");
@@ -166,6 +172,78 @@ impl Sides {
         row("direct", bytes, depth, done / seconds, own / done * 1e6, theirs / done * 1e6);
         Ok(())
     }
+}
+
+/// The other end of a bare ring: copies what each entry asks for into the shared memory.
+fn serve_ring(lane: &Path, region: &Path) -> Outcome<()> {
+    let open = |path: &Path| -> Outcome<SharedMemory> {
+        let file = std::fs::File::options().read(true).write(true).open(path)?;
+        Ok(SharedMemory::open(file.into())?)
+    };
+    let (lane, region) = (Arc::new(open(lane)?), open(region)?);
+    let (mut answer, mut come) = server_lane(lane);
+    let source = vec![1_u8; FILE_BYTES];
+    loop {
+        let Some(entry) = come.take()? else {
+            std::hint::spin_loop();
+            continue;
+        };
+        let word = |at: usize| -> Outcome<usize> {
+            let bytes = entry.message(at + 8).and_then(|all| all[at..].first_chunk::<8>());
+            Ok(u64::from_le_bytes(*bytes.ok_or("a short entry")?) as usize)
+        };
+        let (from, to, bytes) = (word(0)?, word(8)?, word(16)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        region.put(to, &source[from..from + bytes]);
+        answer.put(entry.header(), &[0; 133])?;
+    }
+}
+
+/// Reads through a bare ring, with the same entries and copies and nothing else.
+fn ring(bytes: usize, depth: usize) -> Outcome<()> {
+    let lane = Arc::new(SharedMemory::create_sealed("ring", LANE_BYTES)?);
+    let region = SharedMemory::create_sealed("region", depth * bytes)?;
+    let path = |memory: &SharedMemory| {
+        format!("/proc/{}/fd/{}", std::process::id(), memory.file().as_raw_fd())
+    };
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["ring", &path(&lane), &path(&region)])
+        .spawn()?;
+    let (mut ask, mut hear) = client_lane(lane);
+    let mut random = rand::rng();
+    let mut put = |slot: usize, bytes: usize| -> Outcome<()> {
+        let from = random.random_range(0..FILE_BYTES / bytes.max(1)) * bytes;
+        let mut header = [0; 64];
+        header[0] = slot as u8;
+        let words = [from as u64, (slot * bytes) as u64, bytes as u64].map(u64::to_le_bytes);
+        ask.put(&header, &words.concat())?;
+        Ok(())
+    };
+    (0..depth).try_for_each(|slot| put(slot, bytes))?;
+    let mut step = |until: Instant| -> Outcome<u64> {
+        let mut done = 0;
+        while Instant::now() < until {
+            for _ in 0..16 {
+                let Some(entry) = hear.take()? else {
+                    std::hint::spin_loop();
+                    continue;
+                };
+                put(usize::from(entry.header()[0]), bytes)?;
+                done += 1;
+            }
+        }
+        Ok(done)
+    };
+    step(Instant::now() + ROUND / 3)?;
+    let began = Instant::now();
+    let done = step(began + ROUND)? as f64;
+    let seconds = began.elapsed().as_secs_f64();
+    child.kill()?;
+    child.wait()?;
+    row("ring", bytes, depth, done / seconds, seconds / done * 1e6, seconds / done * 1e6);
+    Ok(())
 }
 
 fn copy(bytes: usize) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{CallError, Completed, CompletionGroup, DirectMemory, Remote, RemoteVolume, Reply};
-use mem::arena::Buffer;
+use client::{CallError, Completed, CompletionGroup, Remote, RemoteVolume, Reply};
+use mem::arena::{Arena, Buffer};
 use parking_lot::Mutex;
 use slab::Slab;
 use types::{Answer, Call, Caller, DataVersion, Fault};
@@ -116,8 +116,8 @@ impl Group {
         let (buffer, volume) = (Arc::clone(buffer), Arc::clone(volume));
         let (caller, call) = (caller.clone(), call.clone());
         let number = self.flying.lock().insert(operation);
-        let memory = DirectMemory { arena: buffer.arena(), offset: buffer.offset() };
-        let begun = volume.submit(&caller, call, Some(memory), (&self.completions, number as u64));
+        let into = (&self.completions, number as u64);
+        let begun = volume.submit(&caller, call, Some(&buffer), into);
         begun.map_err(|error| {
             drop(self.flying.lock().remove(number));
             (own(buffer), error.into())
@@ -154,11 +154,34 @@ fn end(operation: Operation, completed: Completed) -> Completion {
         drop(call);
         completed.result
     };
-    let mut buffer = own(buffer);
+    let is_known = matches!(result, Ok(_) | Err(CallError::Fault(_)));
+    let mut buffer = if is_known { own(buffer) } else { another(buffer) };
     if is_elsewhere && let Ok(Reply { answer: Answer::Data { data, .. }, .. }) = &result {
         buffer[..data.len()].copy_from_slice(data);
     }
     Completion { tag, buffer, result: result.map_err(DirectError::from).and_then(moved) }
+}
+
+/// A buffer instead of one that the server may still access: it may have been stopped in the middle
+/// of an operation of a session that is over. That one's memory is never used again.
+fn another(buffer: Arc<Buffer>) -> Buffer {
+    let bytes = buffer.len();
+    let other = buffer.arena().buffer(bytes).or_else(|| {
+        let arena = Arena::create("rialto-memory", bytes).ok()?;
+        arena.buffer(bytes)
+    });
+    match other {
+        Some(other) => {
+            own(buffer).abandon();
+            other
+        }
+        // Without memory for another one the program gets an empty one.
+        None => {
+            let mut empty = own(buffer);
+            empty.resize(0);
+            empty
+        }
+    }
 }
 
 /// The buffer, of which the session had a share until it gave the operation's frame up. It does so

@@ -25,7 +25,7 @@
 //!
 //! Layers, from top to bottom:
 //!
-//! - `directory`: names and listings
+//! - `directory`, `stream`: names and listings; files as streams
 //! - `file`: operations on one file
 //! - `group`: where operations complete
 //! - `path`: from names to files, through mount points
@@ -41,6 +41,7 @@ mod error;
 mod file;
 mod group;
 mod path;
+mod stream;
 
 pub use cell::{DirectCell, DirectOptions, Memory};
 pub use directory::{DirectEntry, list, make_directory, remove, status};
@@ -48,3 +49,4 @@ pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};
 pub use mem::arena::Buffer;
+pub use stream::{FileReader, FileWriter};

@@ -11,6 +11,7 @@ use rialto_client::{
     Buffer, Completion, DirectCell, DirectError, DirectFile, DirectOptions, Group, Memory, list,
     make_directory, remove, status,
 };
+use rialto_client::{FileReader, FileWriter};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
@@ -134,6 +135,29 @@ fn what_is_written_is_read_over_every_transport() {
         file.set_size(10).unwrap();
         assert_eq!(read(&memory, &file, 5, 100), pattern(5, 5));
     }
+}
+
+#[test]
+fn streams_bring_every_byte_in_order() {
+    use std::io::{Read, Write};
+    let served = Served::new();
+    let cell = served.cell();
+    for bytes in [0, 1, MIB - 1, MIB, MIB + 1, 8 * MIB, 20 * MIB + 12_345] {
+        let file = DirectFile::create(&cell, &bytes.to_string(), 0o644).unwrap();
+        let mut writer = FileWriter::new(&cell, file.clone()).unwrap();
+        let content = pattern(0, bytes);
+        for part in content.chunks(777_777) {
+            writer.write_all(part).unwrap();
+        }
+        writer.finish().unwrap();
+        assert_eq!(file.status().unwrap().size, bytes as u64);
+        let mut found = Vec::new();
+        FileReader::new(&cell, file).unwrap().read_to_end(&mut found).unwrap();
+        assert!(found == content, "{bytes} bytes");
+    }
+    let dir = DirectFile::open(&cell, "/").unwrap();
+    let mut reader = FileReader::new(&cell, dir).unwrap();
+    assert!(reader.read(&mut [0; 10]).is_err(), "a directory is no stream");
 }
 
 #[test]

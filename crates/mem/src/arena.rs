@@ -103,6 +103,18 @@ impl Buffer {
         &self.arena
     }
 
+    /// Puts bytes into it that came instead of the server's own access, as many as fit. The owner
+    /// looks at them after that.
+    pub fn fill_from(&self, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(self.range.len())];
+        self.arena.memory.put(self.range.start, bytes);
+    }
+
+    /// Never gives its memory back: the server may still access it.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+
     /// Makes it shorter. Its memory stays its own.
     pub fn truncate(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);

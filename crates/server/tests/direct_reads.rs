@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use client::{
-    CallError, ClientIdentity, CompletionGroup, DirectMemory, Remote, Session, SessionConfig,
-};
+use client::{CallError, ClientIdentity, CompletionGroup, Remote, Session, SessionConfig};
 use mem::arena::{Arena, Buffer};
 use server::CellPlace;
 use types::{
@@ -56,13 +54,9 @@ impl Direct {
         })
     }
 
-    fn memory(buffer: &Buffer) -> DirectMemory<'_> {
-        DirectMemory { arena: buffer.arena(), offset: buffer.offset() }
-    }
-
-    fn call(&self, caller: &Caller, call: Call, buffer: &Buffer) -> Result<Answer, CallError> {
+    fn call(&self, caller: &Caller, call: Call, buffer: &Arc<Buffer>) -> Result<Answer, CallError> {
         let group = Arc::new(CompletionGroup::default());
-        self.session.submit(caller, call, Some(Self::memory(buffer)), (&group, 7))?;
+        self.session.submit(caller, call, Some(buffer), (&group, 7))?;
         self.session.wait_for(&group, 1, None);
         let done = group.take().pop_front().unwrap();
         assert_eq!(done.tag, 7);
@@ -78,11 +72,9 @@ impl Direct {
     ) -> Result<Vec<u8>, CallError> {
         let mut buffer = self.arena.buffer(length as usize).unwrap();
         buffer.fill(0xee);
+        let buffer = Arc::new(buffer);
         match self.call(caller, Call::Read { fid, offset, length }, &buffer)? {
-            Answer::Data { data, .. } => {
-                buffer.truncate(data.len());
-                Ok(buffer.to_vec())
-            }
+            Answer::Data { data, .. } => Ok(buffer[..data.len()].to_vec()),
             other => panic!("{other:?}"),
         }
     }
@@ -94,6 +86,7 @@ impl Direct {
     fn write(&self, fid: Fid, offset: Option<u64>, bytes: &[u8]) -> u64 {
         let mut buffer = self.arena.buffer(bytes.len()).unwrap();
         buffer.copy_from_slice(bytes);
+        let buffer = Arc::new(buffer);
         let data = Bytes::copy_from_slice(bytes);
         let call = Call::Write { fid, offset, data, stable: false, kill_privileges: false };
         match self.call(&Caller::ROOT, call, &buffer).unwrap() {
@@ -289,10 +282,11 @@ fn dr7_a_lost_connection_and_a_new_server_are_survived() {
     direct.warm(&cell, &Caller::ROOT, fid);
     let group = Arc::new(CompletionGroup::default());
     for round in 0..10 {
-        let buffers: Vec<Buffer> = (0..64).map(|_| direct.arena.buffer(3000).unwrap()).collect();
+        let buffers: Vec<Arc<Buffer>> =
+            (0..64).map(|_| Arc::new(direct.arena.buffer(3000).unwrap())).collect();
         for (tag, buffer) in buffers.iter().enumerate() {
             let call = Call::Read { fid, offset: tag as u64 * 3001, length: 3000 };
-            let memory = Some(Direct::memory(buffer));
+            let memory = Some(buffer);
             let into = (&group, tag as u64);
             direct.session.submit(&Caller::ROOT, call, memory, into).unwrap();
             if tag == 30 && round % 2 == 0 {

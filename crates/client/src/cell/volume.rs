@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use mem::arena::Buffer;
 use parking_lot::{Condvar, Mutex};
 use types::{
     Call, Caller, Fault, Name, PartitionNo, ServerId, VolumeGroup, VolumeId, VolumeInfo,
@@ -49,7 +50,7 @@ use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::{CallError, Cancel, CompletionGroup, DirectMemory, DoneChange, Events, Remote, Reply};
+use crate::{CallError, Cancel, CompletionGroup, DoneChange, Events, Remote, Reply};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -735,7 +736,7 @@ impl Remote for RemoteVolume {
         &self,
         caller: &Caller,
         call: Call,
-        memory: Option<DirectMemory<'_>>,
+        memory: Option<&Arc<Buffer>>,
         into: (&Arc<CompletionGroup>, u64),
     ) -> Result<(), CallError> {
         let (connection, ..) = self.connection(None)?;

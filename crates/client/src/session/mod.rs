@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession, Region};
 use fabric::tls::RefusedKeys;
-use mem::arena::Arena;
+use mem::arena::{Arena, Buffer};
 use types::{Call, Caller, Fault, ReplyAddress, ServerId, ServerRoles, VolumeId};
 
 use self::core::{ClientCore, SessionPhase};
@@ -39,8 +39,8 @@ use self::pending::{NamedChange, PendingCall};
 use self::shared::{On, Shared};
 use crate::kept::{Legacy, Place};
 use crate::{
-    CallError, Cancel, CompletionGroup, ConnectionReport, DirectMemory, DoneChange, Events, Remote,
-    Reply, SessionConfig, clock,
+    CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote, Reply,
+    SessionConfig, clock,
 };
 
 /// Calls that may wait for a credit. Far fewer threads call.
@@ -329,13 +329,13 @@ impl Remote for Session {
         &self,
         caller: &Caller,
         call: Call,
-        memory: Option<DirectMemory<'_>>,
+        memory: Option<&Arc<Buffer>>,
         into: (&Arc<CompletionGroup>, u64),
     ) -> Result<(), CallError> {
         self.shared.pass_gate(None)?;
         let region = memory.map(|memory| Region {
-            handle: self.add_region(memory.arena),
-            offset: memory.offset as u64,
+            handle: self.add_region(memory.arena()),
+            offset: memory.offset() as u64,
         });
         let change = NamedChange::of(&call, None);
         let pending = Arc::new(PendingCall::in_group(into, memory, change));

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mem::arena::Arena;
+use mem::arena::Buffer;
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Fid, ReplyAddress};
 
 use super::placed::is_placed;
 use crate::kept::Receipt;
-use crate::{CallError, Completed, CompletionGroup, DirectMemory, Reply};
+use crate::{CallError, Completed, CompletionGroup, Reply};
 
 /// Shared by the thread that called and the one that receives the answer.
 #[derive(Debug, Default)]
@@ -31,17 +31,17 @@ struct GroupCall {
     /// The number under which it does.
     tag: u64,
     /// Where its answer's data belongs.
-    memory: Option<(Arc<Arena>, usize)>,
+    memory: Option<Arc<Buffer>>,
 }
 
 impl GroupCall {
     /// Puts data that came over a socket where it belongs, and completes.
     fn complete(&self, result: Result<Reply, CallError>) {
-        if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some((arena, offset))) =
+        if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some(memory)) =
             (&result, &self.memory)
             && !is_placed(data)
         {
-            DirectMemory { arena, offset: *offset }.put(data);
+            memory.fill_from(data);
         }
         self.group.complete(Completed { tag: self.tag, result });
     }
@@ -101,11 +101,10 @@ impl PendingCall {
     /// A call that completes into a group, under a number.
     pub fn in_group(
         (group, tag): (&Arc<CompletionGroup>, u64),
-        memory: Option<DirectMemory<'_>>,
+        memory: Option<&Arc<Buffer>>,
         change: Option<NamedChange>,
     ) -> Self {
-        let memory = memory.map(|memory| (Arc::clone(memory.arena), memory.offset));
-        let group = GroupCall { group: Arc::clone(group), tag, memory };
+        let group = GroupCall { group: Arc::clone(group), tag, memory: memory.cloned() };
         PendingCall { group: Some(group), change, ..PendingCall::default() }
     }
 
