@@ -121,7 +121,8 @@ pub trait Remote: Send + Sync {
     }
 
     /// Begins a call that completes into a group, under a number. With memory, the call's data lies
-    /// there, or is placed there; the memory stays until the call is over. This one blocks; a session returns at once.
+    /// there, or is placed there; the memory stays until the call is over. This one blocks; a
+    /// session returns at once.
     ///
     /// # Errors
     /// As [`Self::call`]: nothing was begun.

@@ -1,5 +1,6 @@
 //! Names: status, listings, new directories, removal.
 
+use bytes::Bytes;
 use client::Remote;
 use types::{
     Answer, Call, Cookie, CreateHow, Kind, Name, NewKind, RemoveWhat, Status,
@@ -20,7 +21,8 @@ pub struct DirectEntry {
     pub status: Option<Status>,
 }
 
-/// The status of the file with this path; `follow`: of the file that a symbolic link names.
+/// The status of the file with this path; `follow`: of the file that a symbolic link names, and of
+/// the root of the volume that a mount point leads to.
 ///
 /// # Errors
 /// `Refused` with the server's reason; errors of the path.
@@ -66,6 +68,31 @@ pub fn make_directory(cell: &DirectCell, path: &str, mode: u16) -> Result<(), Di
     let call = Call::Make { dir: status.fid, name, kind, mode, how };
     volume.call(cell.caller(), call, None)?;
     Ok(())
+}
+
+/// Makes a symbolic link with this target.
+///
+/// # Errors
+/// As [`make_directory`].
+pub fn make_link(cell: &DirectCell, path: &str, target: &[u8]) -> Result<(), DirectError> {
+    let (Place { volume, status }, name) = Place::parent(cell, path)?;
+    let kind = NewKind::Symlink(Bytes::copy_from_slice(target));
+    let (mode, how) = (0o777, CreateHow::Guarded);
+    let call = Call::Make { dir: status.fid, name, kind, mode, how };
+    volume.call(cell.caller(), call, None)?;
+    Ok(())
+}
+
+/// The target of a symbolic link.
+///
+/// # Errors
+/// As [`status`].
+pub fn link_target(cell: &DirectCell, path: &str) -> Result<Vec<u8>, DirectError> {
+    let Place { volume, status } = Place::find(cell, path, LastLink::Shown)?;
+    match volume.call(cell.caller(), Call::ReadLink { fid: status.fid }, None)?.answer {
+        Answer::Target(target) => Ok(target.to_vec()),
+        _ => Err(DirectError::Odd),
+    }
 }
 
 /// Removes a name.

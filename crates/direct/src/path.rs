@@ -18,7 +18,7 @@ pub(crate) struct Place {
     pub status: Status,
 }
 
-/// Is the last symbolic link of a path followed?
+/// Is the symbolic link or mount point followed that a path ends with?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastLink {
     Followed,
@@ -108,7 +108,7 @@ impl Walk<'_> {
                         parts.push_front(part.to_vec());
                     }
                 }
-                Kind::MountPoint => {
+                Kind::MountPoint if !is_last || last == LastLink::Followed => {
                     let point = MountPoint::parse(&self.target(&found)?)
                         .map_err(|_| DirectError::Refused(Fault::Damaged))?;
                     let root = self.enter(&point)?;

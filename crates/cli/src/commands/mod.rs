@@ -11,6 +11,7 @@ mod completions;
 mod doctor;
 mod down;
 mod export_afs;
+mod files;
 mod fs;
 mod import_afs;
 mod keeper;
@@ -56,13 +57,15 @@ EXAMPLES
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
     rialto pts createuser joe        a user; 'rialto pts --help' has all verbs
+    rialto cp -r data rialto:///data  files without a mount; also ls, cat, mkdir, rm
     rialto login joe --via HOST:PORT   administer a cell from another machine
     rialto COMMAND --help            more, with examples
 
 WHICH CELL
-    vos, pts, fence, admin, audit, status and doctor take the first of: --via HOST:PORT, --dir,
-    --cell NAME, $RIALTO_HOME, $RIALTO_CELL, the mounted tree of the current directory, the
-    cell's directory of this machine, /etc/rialto/cell, the only login without a mount.
+    vos, pts, fence, admin, audit, status, doctor, ls, cat, cp, mkdir and rm take the first of:
+    --via HOST:PORT, --dir, --cell NAME, $RIALTO_HOME, $RIALTO_CELL, the mounted tree of the
+    current directory, the cell's directory of this machine, /etc/rialto/cell, the only login
+    without a mount.
     At the socket of this machine's server they act as the superuser, over the network as the
     user of 'rialto login'. 'rialto status' shows the way.
 
@@ -107,6 +110,11 @@ pub enum Command {
     Vos(vos::Vos),
     Fs(fs::Fs),
     Pts(pts::Pts),
+    Ls(files::Ls),
+    Cat(files::Cat),
+    Cp(files::Cp),
+    Mkdir(files::Mkdir),
+    Rm(files::Rm),
     Fence(rules::FenceCommand),
     Admin(rules::Admin),
     Audit(audit::Audit),
@@ -145,6 +153,11 @@ impl Command {
             Command::Vos(_) => "vos",
             Command::Fs(_) => "fs",
             Command::Pts(_) => "pts",
+            Command::Ls(_) => "ls",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Mkdir(_) => "mkdir",
+            Command::Rm(_) => "rm",
             Command::Fence(_) => "fence",
             Command::Admin(_) => "admin",
             Command::Audit(_) => "audit",
@@ -179,6 +192,11 @@ impl Command {
             | Command::Vos(_)
             | Command::Fs(_)
             | Command::Pts(_)
+            | Command::Ls(_)
+            | Command::Cat(_)
+            | Command::Cp(_)
+            | Command::Mkdir(_)
+            | Command::Rm(_)
             | Command::Fence(_)
             | Command::Admin(_)
             | Command::Audit(_)
@@ -218,6 +236,11 @@ impl Command {
             Command::Vos(vos) => vos.run(),
             Command::Fs(fs) => fs.run(),
             Command::Pts(pts) => pts.run(),
+            Command::Ls(ls) => ls.run(),
+            Command::Cat(cat) => cat.run(),
+            Command::Cp(cp) => cp.run(),
+            Command::Mkdir(mkdir) => mkdir.run(),
+            Command::Rm(rm) => rm.run(),
             Command::Fence(fence) => fence.run(),
             Command::Admin(admin) => admin.run(),
             Command::Audit(audit) => audit.run(),
