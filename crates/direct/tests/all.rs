@@ -221,6 +221,33 @@ fn threads_share_a_session_and_each_gets_its_own() {
 }
 
 #[test]
+fn memory_of_a_group_that_is_dropped_stays_the_servers() {
+    let served = Served::new();
+    let cell = served.cell();
+    let memory = cell.memory(4 * MIB).unwrap();
+    let file = DirectFile::create(&cell, "file", 0o644).unwrap();
+    let group = Group::new();
+    file.write(&group, buffer(&memory, &vec![1; MIB]), 0, 0).unwrap();
+    one(&group).result.unwrap();
+    for round in 0..200 {
+        let group = Group::new();
+        for part in 0..16 {
+            let buffer = memory.buffer(64 << 10).unwrap();
+            file.read(&group, buffer, part << 16, part).unwrap();
+        }
+        drop(group);
+        // The reads that go on do not write into memory that is free now.
+        let last = memory.buffer(100).unwrap();
+        let mut free: Vec<Buffer> = std::iter::from_fn(|| memory.buffer(64 << 10)).collect();
+        free.iter_mut().for_each(|buffer| buffer.fill(2));
+        let group = Group::new();
+        file.read(&group, last, 0, 0).unwrap();
+        one(&group).result.unwrap();
+        assert!(free.iter().all(|buffer| buffer.iter().all(|byte| *byte == 2)), "{round}");
+    }
+}
+
+#[test]
 fn operations_that_cannot_begin_give_their_buffers_back() {
     let served = Served::new();
     let cell = served.cell();
