@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dafs::CallId;
 use fabric::tls::RefusedKeys;
 use mem::arena::Buffer;
 use parking_lot::Mutex;
@@ -14,6 +15,10 @@ use types::{
 };
 
 use crate::{CallError, Cancel, Completed, CompletionGroup, Reply};
+
+/// A call that was submitted, at the session that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted(pub(crate) Option<CallId>);
 
 /// A change that a server acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +137,7 @@ pub trait Remote: Send + Sync {
         call: Call,
         memory: Option<&Arc<Buffer>>,
         (group, tag): (&Arc<CompletionGroup>, u64),
-    ) -> Result<(), CallError> {
+    ) -> Result<Submitted, CallError> {
         let result = self.call(caller, call, None);
         if let (Ok(Reply { answer: Answer::Data { data, .. }, .. }), Some(memory)) =
             (&result, memory)
@@ -140,8 +145,12 @@ pub trait Remote: Send + Sync {
             memory.fill_from(data);
         }
         group.complete(Completed { tag, result });
-        Ok(())
+        Ok(Submitted(None))
     }
+
+    /// Asks the server to give a submitted call up. It completes in any case: with `Cancelled` if it
+    /// still waited.
+    fn cancel_submitted(&self, _submitted: Submitted) {}
 
     /// Waits until `least` operations of the group are complete, at most until `until`.
     fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {

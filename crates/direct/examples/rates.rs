@@ -107,6 +107,7 @@ fn measure() -> Outcome<()> {
         ring(bytes, depth)?;
         copy(bytes);
     }
+    write_many(&cell, &sides.memory)?;
     assert!(cell.has_lane(), "the operations went through shared memory");
     Ok(())
 }
@@ -127,6 +128,41 @@ fn write_all(memory: &Memory, file: &DirectFile) -> Outcome<()> {
         completion.result?;
     }
     Ok(file.commit()?)
+}
+
+/// 1,000 writes of 4 KiB to as many files, and then one wait for the disk, ten times.
+fn write_many(cell: &DirectCell, memory: &Memory) -> Outcome<()> {
+    const FILES: u64 = 1000;
+    let files: Vec<DirectFile> = (0..FILES)
+        .map(|at| DirectFile::create(cell, &format!("small {at}"), 0o644))
+        .collect::<Result<_, _>>()?;
+    let group = Group::new();
+    let mut took: Vec<[f64; 2]> = Vec::new();
+    for round in 0..10_u8 {
+        let began = Instant::now();
+        for (file, tag) in files.iter().zip(0..) {
+            let mut buffer = memory.buffer(4096).ok_or("no room")?;
+            buffer.fill(round);
+            file.write(&group, buffer, 0, tag)?;
+        }
+        for completion in group.wait(usize::MAX, None) {
+            completion.result?;
+        }
+        let written = began.elapsed().as_secs_f64();
+        files[0].commit_volume()?;
+        took.push([written, began.elapsed().as_secs_f64() - written]);
+    }
+    let median = |which: usize| {
+        let mut all: Vec<f64> = took.iter().map(|round| round[which] * 1e3).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    println!(
+        "{FILES} writes of 4 KiB to {FILES} files: {:.1} ms, stable {:.1} ms later (medians)",
+        median(0),
+        median(1)
+    );
+    Ok(())
 }
 
 struct Sides {

@@ -153,6 +153,15 @@ impl DirectFile {
         self.call(Call::Commit { fid: self.fid }).map(drop)
     }
 
+    /// Makes everything in the file's volume stable that was written and completed so far: one wait
+    /// for the disk, however many files there are.
+    ///
+    /// # Errors
+    /// `Refused`; `Lost`.
+    pub fn commit_volume(&self) -> Result<(), DirectError> {
+        self.call(Call::CommitVolume { fid: self.fid }).map(drop)
+    }
+
     fn writing(&self, offset: Option<u64>, data: Bytes) -> Call {
         Call::Write { fid: self.fid, offset, data, stable: false, kill_privileges: true }
     }

@@ -1,9 +1,10 @@
 //! Completion groups: where operations complete.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{CallError, Completed, CompletionGroup, Remote, RemoteVolume, Reply};
+use client::{CallError, Completed, CompletionGroup, Remote, RemoteVolume, Reply, Submitted};
 use mem::arena::{Arena, Buffer};
 use parking_lot::Mutex;
 use slab::Slab;
@@ -18,7 +19,17 @@ const SLICE: Duration = Duration::from_micros(500);
 #[derive(Default)]
 pub struct Group {
     completions: Arc<CompletionGroup>,
-    flying: Mutex<Slab<Operation>>,
+    flying: Mutex<Slab<Flight>>,
+    begun: AtomicU64,
+}
+
+/// An operation that was begun.
+struct Flight {
+    /// Distinguishes it from a later one at the same place.
+    serial: u64,
+    operation: Operation,
+    /// `None`: it is being submitted.
+    submitted: Option<Submitted>,
 }
 
 /// An operation that is not complete.
@@ -99,10 +110,26 @@ impl Group {
         self.take()
     }
 
+    /// Asks servers to give up the operations with this tag that are in progress. Each completes in
+    /// any case: with `Refused(Cancelled)` if it still waited, otherwise as if nothing had been
+    /// asked. Returns how many there are.
+    pub fn cancel(&self, tag: u64) -> usize {
+        let flying = self.flying.lock();
+        let tagged = flying.iter().filter(|(_, flight)| flight.operation.tag == tag);
+        let found: Vec<(Arc<RemoteVolume>, Submitted)> = tagged
+            .filter_map(|(_, flight)| {
+                Some((Arc::clone(&flight.operation.volume), flight.submitted?))
+            })
+            .collect();
+        drop(flying);
+        found.iter().for_each(|(volume, submitted)| volume.cancel_submitted(*submitted));
+        found.len()
+    }
+
     /// The volumes that have operations in progress, each once.
     fn volumes(&self) -> Vec<Arc<RemoteVolume>> {
         let mut volumes: Vec<Arc<RemoteVolume>> = Vec::with_capacity(1);
-        for (_, operation) in self.flying.lock().iter() {
+        for (_, Flight { operation, .. }) in self.flying.lock().iter() {
             if volumes.iter().all(|volume| !Arc::ptr_eq(volume, &operation.volume)) {
                 volumes.push(Arc::clone(&operation.volume));
             }
@@ -115,13 +142,24 @@ impl Group {
         let Operation { buffer, volume, caller, call, .. } = &operation;
         let (buffer, volume) = (Arc::clone(buffer), Arc::clone(volume));
         let (caller, call) = (caller.clone(), call.clone());
-        let number = self.flying.lock().insert(operation);
+        let serial = self.begun.fetch_add(1, Ordering::Relaxed);
+        let number = self.flying.lock().insert(Flight { serial, operation, submitted: None });
         let into = (&self.completions, number as u64);
         let begun = volume.submit(&caller, call, Some(&buffer), into);
-        begun.map_err(|error| {
-            drop(self.flying.lock().remove(number));
-            (own(buffer), error.into())
-        })
+        match begun {
+            Ok(submitted) => {
+                // It may be complete already, and another one have its place.
+                let mut flying = self.flying.lock();
+                if let Some(flight) = flying.get_mut(number).filter(|it| it.serial == serial) {
+                    flight.submitted = Some(submitted);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                drop(self.flying.lock().remove(number));
+                Err((own(buffer), error.into()))
+            }
+        }
     }
 
     fn take(&self) -> Vec<Completion> {
@@ -129,7 +167,7 @@ impl Group {
         let mut flying = self.flying.lock();
         let ended: Vec<(Operation, Completed)> = completed
             .into_iter()
-            .map(|completed| (flying.remove(completed.tag as usize), completed))
+            .map(|completed| (flying.remove(completed.tag as usize).operation, completed))
             .collect();
         drop(flying);
         ended.into_iter().map(|(operation, completed)| end(operation, completed)).collect()

@@ -221,6 +221,38 @@ fn threads_share_a_session_and_each_gets_its_own() {
 }
 
 #[test]
+fn a_cancelled_operation_completes_once() {
+    let served = Served::new();
+    let cell = served.cell();
+    let memory = cell.memory(8 * MIB).unwrap();
+    let file = DirectFile::create(&cell, "file", 0o644).unwrap();
+    let group = Group::new();
+    assert_eq!(group.cancel(7), 0, "there is none");
+    // More than a session has slots: the last ones wait here.
+    for round in 0..20_u64 {
+        for tag in 0..400 {
+            file.append(&group, buffer(&memory, &[round as u8; 8]), tag).unwrap();
+        }
+        assert!((390..400).map(|tag| group.cancel(tag)).sum::<usize>() <= 10);
+        let before = file.status().unwrap().size;
+        let done = group.wait(400, None);
+        let mut tags: Vec<u64> = done.iter().map(|completion| completion.tag).collect();
+        tags.sort_unstable();
+        assert_eq!(tags, (0..400).collect::<Vec<u64>>(), "each completes once");
+        let cancelled = done.iter().filter(|completion| {
+            matches!(completion.result, Err(DirectError::Refused(Fault::Cancelled)))
+        });
+        let applied = done.iter().filter(|completion| completion.result.is_ok()).count();
+        assert_eq!(cancelled.count() + applied, 400);
+        let size = file.status().unwrap().size;
+        assert!(size >= before && size % 8 == 0);
+        let total = u64::from_le_bytes(read(&memory, &file, 0, 8).try_into().unwrap());
+        assert_eq!(total, 0, "the first round's bytes");
+        assert!(size <= (round + 1) * 400 * 8);
+    }
+}
+
+#[test]
 fn memory_of_a_group_that_is_dropped_stays_the_servers() {
     let served = Served::new();
     let cell = served.cell();

@@ -315,6 +315,9 @@ fn print_report(report: &Value) {
         "since up  {}",
         counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"])
     );
+    if report["server"]["lane_requests"].as_u64().is_some_and(|requests| requests > 0) {
+        println!("direct    {}", counts(&report["server"], &["lane_requests", "lane_hits"]));
+    }
     bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
     for partition in stopped(report) {
         println!("STOPPED   {partition}");

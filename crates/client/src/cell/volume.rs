@@ -50,7 +50,7 @@ use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::{CallError, Cancel, CompletionGroup, DoneChange, Events, Remote, Reply};
+use crate::{CallError, Cancel, CompletionGroup, DoneChange, Events, Remote, Reply, Submitted};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -738,13 +738,17 @@ impl Remote for RemoteVolume {
         call: Call,
         memory: Option<&Arc<Buffer>>,
         into: (&Arc<CompletionGroup>, u64),
-    ) -> Result<(), CallError> {
+    ) -> Result<Submitted, CallError> {
         let (connection, ..) = self.connection(None)?;
         connection.remote.submit(caller, call, memory, into)
     }
 
     fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
         self.here().remote.wait_for(group, least, until);
+    }
+
+    fn cancel_submitted(&self, submitted: Submitted) {
+        self.here().remote.cancel_submitted(submitted);
     }
 
     fn look_into_lane(&self) {

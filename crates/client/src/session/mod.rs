@@ -37,6 +37,7 @@ use types::{Call, Caller, Fault, ReplyAddress, ServerId, ServerRoles, VolumeId};
 use self::core::{ClientCore, SessionPhase};
 use self::pending::{NamedChange, PendingCall};
 use self::shared::{On, Shared};
+use crate::Submitted;
 use crate::kept::{Legacy, Place};
 use crate::{
     CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote, Reply,
@@ -331,7 +332,7 @@ impl Remote for Session {
         call: Call,
         memory: Option<&Arc<Buffer>>,
         into: (&Arc<CompletionGroup>, u64),
-    ) -> Result<(), CallError> {
+    ) -> Result<Submitted, CallError> {
         self.shared.pass_gate(None)?;
         let region = memory.map(|memory| Region {
             handle: self.add_region(memory.arena()),
@@ -343,8 +344,15 @@ impl Remote for Session {
             let mut core = self.shared.core.lock();
             calls::submit_direct(&mut core, &pending, caller, call, (region, false))
         };
-        self.shared.follow_up(submitted?.1, On::Caller);
-        Ok(())
+        let (id, after) = submitted?;
+        self.shared.follow_up(after, On::Caller);
+        Ok(Submitted(Some(id)))
+    }
+
+    fn cancel_submitted(&self, submitted: Submitted) {
+        if let Submitted(Some(id)) = submitted {
+            self.shared.step(ClientInput::Cancel(id), On::Caller);
+        }
     }
 
     fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
