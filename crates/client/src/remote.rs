@@ -148,8 +148,8 @@ pub trait Remote: Send + Sync {
         Ok(Submitted(None))
     }
 
-    /// Asks the server to give a submitted call up. It completes in any case: with `Cancelled` if it
-    /// still waited.
+    /// Asks the server to give a submitted call up. It completes in any case: with `Cancelled` if
+    /// it still waited.
     fn cancel_submitted(&self, _submitted: Submitted) {}
 
     /// Waits until `least` operations of the group are complete, at most until `until`.

@@ -245,7 +245,7 @@ fn a_cancelled_operation_completes_once() {
         let applied = done.iter().filter(|completion| completion.result.is_ok()).count();
         assert_eq!(cancelled.count() + applied, 400);
         let size = file.status().unwrap().size;
-        assert!(size >= before && size % 8 == 0);
+        assert!(size >= before && size.is_multiple_of(8));
         let total = u64::from_le_bytes(read(&memory, &file, 0, 8).try_into().unwrap());
         assert_eq!(total, 0, "the first round's bytes");
         assert!(size <= (round + 1) * 400 * 8);
