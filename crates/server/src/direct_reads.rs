@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs::{STATUS_BYTES, encode_answer};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use store::BLOCK_BYTES;
 use types::limits::PAYLOAD_BYTES_MAX;
 use types::{Answer, BreakItem, Call, Caller, Fault, Fid, Status, Timestamp};
@@ -41,7 +42,9 @@ pub(crate) struct DirectReads {
 
 #[derive(Default)]
 struct ReadState {
-    views: HashMap<(u32, Fid), View>,
+    views: HashMap<Fid, SmallVec<[View; 1]>>,
+    /// How many there are.
+    count: usize,
     /// Rises with each end of a promise.
     ends: u64,
     /// Reads that came through the lane and are not answered, by slot and request.
@@ -49,6 +52,7 @@ struct ReadState {
 }
 
 struct View {
+    credential: u32,
     status: Status,
     /// The status as an answer has it.
     encoded: [u8; STATUS_BYTES],
@@ -93,7 +97,8 @@ impl DirectReads {
         let mut message = [0; STATUS_BYTES + 5];
         let (version, size) = {
             let state = self.state.lock();
-            let view = state.views.get(&(credential, fid))?;
+            let views = state.views.get(&fid)?;
+            let view = views.iter().find(|view| view.credential == credential)?;
             if view.judged_by != judged_by || view.token_ends.is_some_and(|ends| ends <= wall) {
                 return None;
             }
@@ -156,22 +161,21 @@ impl DirectReads {
         let Some(asked) = asked.and_then(|asked| asked.widened) else {
             if let Ok(answer) = result {
                 for status in answer.statuses_mut() {
-                    state.views.retain(|(_, fid), view| {
-                        *fid != status.fid || view.status.data_version == status.data_version
-                    });
+                    let views = state.views.get(&status.fid);
+                    let is_other = |view: &View| view.status.data_version != status.data_version;
+                    if views.is_some_and(|views| views.iter().any(is_other)) {
+                        state.forget(status.fid);
+                    }
                 }
             }
             return;
         };
         let Ok(Answer::Data { data, end, status }) = result else { return };
         let first = asked.offset / BLOCK_BYTES * BLOCK_BYTES;
-        if asked.ends == state.ends {
-            if state.views.len() >= VIEWS_MAX {
-                state.views.clear();
-            }
-            if let Some((view, credential)) = View::of(*status, &asked).zip(credential) {
-                state.views.insert((credential, status.fid), view);
-            }
+        if asked.ends == state.ends
+            && let Some(view) = credential.and_then(|it| View::of(it, *status, &asked))
+        {
+            state.add(view);
         }
         drop(state);
         blocks.add(status.fid, status.data_version, first, data, status.size);
@@ -186,14 +190,10 @@ impl DirectReads {
         if !self.is_used.load(Ordering::Acquire) {
             return;
         }
+        // Rights, which a break may name, too, are counted (`JudgedBy`).
         let mut state = self.state.lock();
         state.ends += 1;
-        let ended = |fid: &Fid| {
-            items.iter().any(|item| {
-                item.fid == *fid || (item.fid.volume == fid.volume && item.fid.vnode.0 == 0)
-            })
-        };
-        state.views.retain(|(_, fid), _| !ended(fid));
+        items.iter().for_each(|item| state.forget(item.fid));
     }
 
     /// The handle stands for another caller.
@@ -203,7 +203,11 @@ impl DirectReads {
         }
         let mut state = self.state.lock();
         state.ends += 1;
-        state.views.retain(|(other, _), _| *other != credential);
+        state.views.retain(|_, views| {
+            views.retain(|view| view.credential != credential);
+            !views.is_empty()
+        });
+        state.count = state.views.values().map(SmallVec::len).sum();
     }
 
     /// The connection is over, and with it the meaning of credentials and slots.
@@ -214,11 +218,30 @@ impl DirectReads {
     }
 }
 
+impl ReadState {
+    fn add(&mut self, view: View) {
+        if self.count >= VIEWS_MAX {
+            self.views.clear();
+            self.count = 0;
+        }
+        let views = self.views.entry(view.status.fid).or_default();
+        let before = views.len();
+        views.retain(|other| other.credential != view.credential);
+        views.push(view);
+        self.count += views.len() - before;
+    }
+
+    fn forget(&mut self, fid: Fid) {
+        self.count -= self.views.remove(&fid).map_or(0, |views| views.len());
+    }
+}
+
 impl View {
-    fn of(status: Status, asked: &WidenedRead) -> Option<View> {
+    fn of(credential: u32, status: Status, asked: &WidenedRead) -> Option<View> {
         let (data, end) = (bytes::Bytes::new(), false);
         let encoded = encode_answer(&Answer::Data { status, data, end }).ok()?.message;
         Some(View {
+            credential,
             status,
             encoded: *encoded.first_chunk()?,
             judged_by: asked.judged_by,

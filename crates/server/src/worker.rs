@@ -276,6 +276,7 @@ impl Worker {
             half_received: 0,
             inbox: Inbox::new(measure, UNJOINED_LIMITS, false),
             lane: None,
+            is_rung: false,
             process,
             terms: None,
             stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
@@ -364,7 +365,6 @@ impl Worker {
             self.hand_over(number);
             self.count_half_received(number);
         }
-        // A bell may be among what came, and other frames of a client with a lane are rare.
         self.wake_lane(number);
     }
 
@@ -383,7 +383,7 @@ impl Worker {
                 .get(number)
                 .and_then(|entry| entry.lane.as_ref())
                 .is_some_and(|lane| !lane.sleep()),
-            LaneTurn::Over => false,
+            LaneTurn::Paused | LaneTurn::Over => false,
         });
         // Lanes that were opened or rung meanwhile.
         awake.append(&mut self.awake);
@@ -415,10 +415,11 @@ impl Worker {
         }
     }
 
-    /// The lane of this connection, if it has one and it sleeps, is looked at from now on.
+    /// A lane that sleeps is looked at from now on, if its client rang.
     fn wake_lane(&mut self, number: u64) {
-        let entry = self.connections.get(&number);
-        let Some(lane) = entry.and_then(|entry| entry.lane.as_ref()) else { return };
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        let is_rung = std::mem::take(&mut entry.is_rung);
+        let Some(lane) = entry.lane.as_ref().filter(|_| is_rung) else { return };
         if self.awake.iter().all(|(other, _)| *other != number) {
             lane.wake();
             self.awake.push((number, Instant::now()));
@@ -492,6 +493,8 @@ impl Worker {
         if !entry.link.is_paused() {
             entry.link.refresh_interest();
         }
+        // Requests in its lane waited, too.
+        entry.is_rung = true;
         if goes == Goes::Ends {
             self.remove_unjoined(id.0);
         }

@@ -42,6 +42,8 @@ pub(crate) struct WorkerConnection {
     pub inbox: Inbox,
     /// The faster way beside it, which the client opened.
     pub lane: Option<ConnectionLane>,
+    /// The client says that there is something in the lane.
+    pub is_rung: bool,
     pub process: Option<PeerLifetime>,
     /// Those of its hello, once it has a session.
     pub terms: Option<Terms>,
@@ -56,6 +58,8 @@ const LANE_REQUESTS: usize = 64;
 pub(crate) enum LaneTurn {
     Some,
     Nothing,
+    /// Its client must take answers first: the link says when.
+    Paused,
     /// It must not be looked at again.
     Over,
 }
@@ -336,6 +340,7 @@ impl WorkerConnection {
             {
                 let (lane, sender) = ConnectionLane::open(memory)?;
                 self.lane = Some(lane);
+                self.is_rung = true;
                 self.link.open_lane(sender);
                 Some(Message::LaneOpen)
             }
@@ -347,7 +352,10 @@ impl WorkerConnection {
                 lane.regions.remove(handle).map_err(|error| error.to_string())?;
                 Some(Message::RegionOpen { handle, is_open: false })
             }
-            (Some(Message::Bell), None, Some(_)) => None,
+            (Some(Message::Bell), None, Some(_)) => {
+                self.is_rung = true;
+                None
+            }
             _ => return Err(format!("{:?} out of place", frame.header.kind)),
         };
         if let Some(answer) = answer {
@@ -370,7 +378,7 @@ impl WorkerConnection {
         let mut turn = LaneTurn::Nothing;
         for _ in 0..LANE_REQUESTS {
             if self.link.is_full() {
-                break;
+                return Some(LaneTurn::Paused);
             }
             let step = lane.take().and_then(|request| {
                 request
