@@ -179,6 +179,8 @@ end_beside
 part fuzz nice fuzz/run.sh "${fuzz[@]}"
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
+[ $soak = no ] || part kills env RIALTO_KILLS=1000 cargo test --release --locked \
+    -p rialto-client --test all appends_are
 [ $soak = no ] || part outlive "${on_mounts[@]}" outlive
 [ $soak = no ] || part quorum "${on_mounts[@]}" quorum
 [ $soak = no ] || part packages tests/packages.sh "$built"

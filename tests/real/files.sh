@@ -71,6 +71,33 @@ check "and what is behind it stays" test -d "$at/docs/one"
 check "what is not there" says "no such" 1 there rm /docs/nothing
 check "does not matter with -f" there rm -f /docs/nothing
 
+# gzip: files of either are the other's.
+ln -s "$RIALTO" "$base/rialto-gzip"
+ours() { within 120 "$base/rialto-gzip" "$@" --dir "$cell"; }
+head -c 3000000 "$here/large" > "$here/half" && cat "$here/half" "$RIALTO" > "$here/mixed"
+check "a file for gzip" there cp "$here/mixed" rialto:///docs/mixed
+check "is compressed in its place" ours rialto:///docs/mixed
+check "and gone" sh -c "! test -e '$at/docs/mixed'"
+check "gzip reads it" eval "gzip -dc '$at/docs/mixed.gz' | cmp - '$here/mixed'"
+check "with its name" sh -c "gzip -Nl '$at/docs/mixed.gz' | grep -q mixed"
+check "it is whole" ours -t rialto:///docs/mixed.gz
+check "and comes back" ours -dk rialto:///docs/mixed.gz
+check "as it was" cmp "$at/docs/mixed" "$here/mixed"
+check "an existing file stays" says "-f writes over it" 1 ours -k rialto:///docs/mixed
+check "unless it is forced" ours -kf9 rialto:///docs/mixed
+gzip -k "$here/half" && gzip -c "$here/live" >> "$here/half.gz"
+check "gzip's file, of two members" there cp "$here/half.gz" rialto:///docs/half.gz
+check "is read here" eval "ours -dc rialto:///docs/half.gz | cmp - <(cat '$here/half' '$here/live')"
+check "from standard input" eval "ours < '$here/mixed' | gzip -dc | cmp - '$here/mixed'"
+for bytes in 1000 100 1 0; do
+    head -c $bytes "$at/docs/mixed.gz" > "$at/docs/cut.gz"
+    check "a file that was cut at $bytes bytes is not whole" refused ours -t rialto:///docs/cut.gz
+done
+check "and leaves no part" sh -c "! '$base/rialto-gzip' -dk rialto:///docs/cut.gz --dir '$cell' &&
+    ! test -e '$at/docs/cut'"
+printf 'nothing of gzip' > "$at/docs/odd.gz"
+check "nor another file" refused ours -t rialto:///docs/odd.gz
+
 # Mistakes.
 check "a missing file" says "no such" 1 there cat /docs/nothing
 check "a directory" says directory 1 there cat /docs

@@ -4,7 +4,8 @@
 //! reads a file of 64 MiB that it has in memory, 1 to 32 operations in flight, from one thread.
 //! Prints for each size the rate, the processor time of this process and of the server for each
 //! operation. The floors: the same copies from one memory to another by one thread (`copy`), and
-//! through two bare rings between two processes, one of which copies (`ring`).
+//! through two bare rings between two processes, one of which copies (`ring`). With BYTES and DEPTH
+//! as arguments: that line alone.
 
 use std::error::Error;
 use std::os::fd::AsRawFd;
@@ -102,6 +103,10 @@ fn measure() -> Outcome<()> {
         "{:<10} {:>6} {:>5} {:>12} {:>10} {:>12} {:>12}",
         "what", "bytes", "depth", "rate", "MiB/s", "own us/op", "server us/op"
     );
+    let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse().ok());
+    if let (Some(bytes), Some(depth)) = (number(1), number(2)) {
+        return sides.read(bytes, depth);
+    }
     for (bytes, depth) in [(4096, 1), (4096, 32), (16384, 1), (16384, 32), (MIB, 1), (MIB, 8)] {
         sides.read(bytes, depth)?;
         ring(bytes, depth)?;

@@ -57,7 +57,7 @@ EXAMPLES
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
     rialto pts createuser joe        a user; 'rialto pts --help' has all verbs
-    rialto cp -r data rialto:///data  files without a mount; also ls, cat, mkdir, rm
+    rialto cp -r data rialto:///data  files without a mount; also ls, cat, mkdir, rm, gzip
     rialto login joe --via HOST:PORT   administer a cell from another machine
     rialto COMMAND --help            more, with examples
 
@@ -115,6 +115,7 @@ pub enum Command {
     Cp(files::Cp),
     Mkdir(files::Mkdir),
     Rm(files::Rm),
+    Gzip(files::Gzip),
     Fence(rules::FenceCommand),
     Admin(rules::Admin),
     Audit(audit::Audit),
@@ -158,6 +159,7 @@ impl Command {
             Command::Cp(_) => "cp",
             Command::Mkdir(_) => "mkdir",
             Command::Rm(_) => "rm",
+            Command::Gzip(_) => "gzip",
             Command::Fence(_) => "fence",
             Command::Admin(_) => "admin",
             Command::Audit(_) => "audit",
@@ -197,6 +199,7 @@ impl Command {
             | Command::Cp(_)
             | Command::Mkdir(_)
             | Command::Rm(_)
+            | Command::Gzip(_)
             | Command::Fence(_)
             | Command::Admin(_)
             | Command::Audit(_)
@@ -241,6 +244,7 @@ impl Command {
             Command::Cp(cp) => cp.run(),
             Command::Mkdir(mkdir) => mkdir.run(),
             Command::Rm(rm) => rm.run(),
+            Command::Gzip(gzip) => gzip.run(),
             Command::Fence(fence) => fence.run(),
             Command::Admin(admin) => admin.run(),
             Command::Audit(audit) => audit.run(),

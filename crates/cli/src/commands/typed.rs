@@ -12,12 +12,14 @@ use super::openafs::{ReadLine, is_program, program_line, read_line};
 /// Commands with OpenAFS's options, which links can name as programs.
 const SUITES: [&str; 3] = ["vos", "fs", "pts"];
 
-/// Helpers of mount(8) and umount(8), for the type in fstab and for that in the table of mounts.
-const HELPERS: [(&str, &str); 4] = [
+/// Programs that are one command: helpers of mount(8) and umount(8), for the type in fstab and for
+/// that in the table of mounts; and a `gzip`.
+const HELPERS: [(&str, &str); 5] = [
     ("mount.rialto", "mount.rialto"),
     ("mount.fuse.rialto", "mount.rialto"),
     ("umount.rialto", "umount"),
     ("umount.fuse.rialto", "umount"),
+    ("rialto-gzip", "gzip"),
 ];
 
 /// Returns the arguments with the command in its place, and OpenAFS's words as the parser has them.

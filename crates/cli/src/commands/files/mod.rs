@@ -1,5 +1,5 @@
-//! Files of a cell without a mount: `ls`, `cat`, `cp`, `mkdir` and `rm`, as `afsio` has them for
-//! AFS.
+//! Files of a cell without a mount: `ls`, `cat`, `cp`, `mkdir`, `rm` and `gzip`, as AFS has some in
+//! `afsio`.
 //!
 //! A place in a cell is written `rialto://CELL/PATH`; without CELL it is in the cell that other
 //! commands ask, too. The caller is the one that these commands act as: at the socket of this
@@ -7,8 +7,10 @@
 
 mod cat;
 mod cp;
+mod gzip;
 mod ls;
 mod names;
+mod sides;
 
 use std::fmt;
 
@@ -18,6 +20,7 @@ use types::Fault;
 
 pub use self::cat::Cat;
 pub use self::cp::Cp;
+pub use self::gzip::Gzip;
 pub use self::ls::Ls;
 pub use self::names::{Mkdir, Rm};
 use crate::reach::{Reach, ReachOptions};
