@@ -43,7 +43,7 @@ mod group;
 mod path;
 
 pub use cell::{DirectCell, DirectOptions, Memory};
-pub use directory::{DirectEntry, list, make_directory, remove, status};
+pub use directory::{DirectEntry, list, make_directory, remove, rename, status};
 pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};
