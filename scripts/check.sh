@@ -130,7 +130,7 @@ if [ $soak = yes ]; then
         POWER_CUTS=${POWER_CUTS:-4000}
     export UNIT_AGAIN=no
     # Without the features that tests of other crates ask for: packages and images are made of it.
-    build=(--release -p rialto -p cli -p sim) built=$target/release
+    build=(--release -p rialto -p cli -p sim -p rialto-capi -p rialto-client) built=$target/release
     seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz=(600) real=()
     standby_seeds=0..10000 new_sessions=20000 new_volumes=1000 new_standbys=5000
 else
@@ -156,7 +156,8 @@ echo "$seeds_line"
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part deny scripts/deny.sh
-part build cargo build "${build[@]}" --locked --bins --examples
+# Libraries too: librialto.so is a dependency of no program.
+part build cargo build "${build[@]}" --locked --lib --bins --examples
 on_mounts=(tests/real/run.sh "${real[@]}" --bin "$built")
 part_beside 1 own-1 "${on_mounts[@]}" own-1
 part_beside 2 own-2 "${on_mounts[@]}" own-2

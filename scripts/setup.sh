@@ -1,7 +1,7 @@
 #!/bin/bash
 # setup.sh run|test|soak|bench|deb|images: installs the Debian packages that are missing, and only
-# those; for tests also cargo-deny, for soak what fuzzing needs, outside the checkout. Says what it
-# does, and needs no network when nothing is missing.
+# those; for tests also cargo-deny and packages of Python, for soak what fuzzing needs, outside the
+# checkout. Says what it does, and needs no network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
@@ -11,6 +11,7 @@ test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils py
     openssl pamtester openssh-server openssh-client)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
+python=(fsspec==2026.9.0 numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1)
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 deb=("${run[@]}" debhelper dpkg-dev)
 images=("${deb[@]}" podman buildah runc netavark aardvark-dns iptables)
@@ -109,5 +110,16 @@ deny_tool() {
             echo "setup: cargo-deny cannot be installed: dependencies will not be checked" >&2
     }
 }
-case ${1:-run} in test | soak) deny_tool ;; esac
+# Programs on a cell (tests/real/direct.sh) use these packages, in an environment of their own.
+# Without them that part skips what needs them and says so.
+python_packages() {
+    local place=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/python
+    [ ! -e "$place/venv/made" ] || return 0
+    echo "setup: installing ${python[*]} below $place" >&2
+    python3 -m venv "$place/venv" && "$place/venv/bin/pip" install --quiet \
+        --disable-pip-version-check "${python[@]}" && touch "$place/venv/made" ||
+        echo "setup: they cannot be installed (python3-venv may be missing): programs that need" \
+            "them will not be tested" >&2
+}
+case ${1:-run} in test | soak) deny_tool; python_packages ;; esac
 [ "${1:-run}" != soak ] || fuzz_tools

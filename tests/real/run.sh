@@ -11,8 +11,9 @@
 #   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
 #             sealed joins afs afs_moves afs_vos afs_joins afs_takeover afs_session
 #             afs_procedures abroad_afs afs_mixed, and servers etcd backup logins finding
-#             openafs_session lost_server standby unwell upgrade peer files, which make cells
-#             of their own (own: all of these, own-1 and own-2: the first ones and the others);
+#             openafs_session lost_server standby unwell upgrade peer direct files, which make
+#             cells of their own (own: all of these, own-1 and own-2: the first ones and the
+#             others);
 #             outlive, which kills machines a hundred times, and quorum, which has etcd without a
 #             quorum for five minutes, in none of the lists;
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised
@@ -28,7 +29,7 @@ own_1=(cli verbs nonroot access login remote_admin sessions kerberos fences audi
     joins afs afs_moves afs_vos afs_joins afs_takeover afs_session afs_procedures abroad_afs
     afs_mixed)
 own_2=(servers etcd backup logins finding openafs_session lost_server standby unwell upgrade peer
-    files)
+    direct files)
 own=("${own_1[@]}" "${own_2[@]}")
 shared_1=(acl semantics stopped volumes mountpoints places mounting silent keeper)
 shared_2=(supervised tree git sqlite random build crash hostile full conformance)

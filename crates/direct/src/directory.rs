@@ -1,9 +1,9 @@
-//! Names: status, listings, new directories, removal.
+//! Names: status, listings, new directories, removal, renaming.
 
 use bytes::Bytes;
 use client::Remote;
 use types::{
-    Answer, Call, Cookie, CreateHow, Kind, Name, NewKind, RemoveWhat, Status,
+    Answer, Call, Cookie, CreateHow, Fault, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
     limits::MESSAGE_BYTES_MAX,
 };
 
@@ -103,5 +103,23 @@ pub fn remove(cell: &DirectCell, path: &str, what: RemoveWhat) -> Result<(), Dir
     let (Place { volume, status }, name) = Place::parent(cell, path)?;
     let call = Call::Remove { dir: status.fid, name, what, hold: false };
     volume.call(cell.caller(), call, None)?;
+    Ok(())
+}
+
+/// Gives a file or directory another name in the same volume. A file that has that name goes, if
+/// `replace`; otherwise the call is refused.
+///
+/// # Errors
+/// As [`status`]; `Exists`; `CrossVolume`.
+pub fn rename(cell: &DirectCell, from: &str, to: &str, replace: bool) -> Result<(), DirectError> {
+    let (old, from) = Place::parent(cell, from)?;
+    let (new, to) = Place::parent(cell, to)?;
+    let (from_dir, to_dir) = (old.fid(), new.fid());
+    if from_dir.volume != to_dir.volume {
+        return Err(DirectError::Refused(Fault::CrossVolume));
+    }
+    let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
+    let call = Call::Rename { from_dir, from, to_dir, to, mode, hold: false };
+    old.volume.call(cell.caller(), call, None)?;
     Ok(())
 }

@@ -54,8 +54,25 @@ impl DirectFile {
     /// # Errors
     /// As [`DirectFile::open`].
     pub fn create(cell: &DirectCell, path: &str, mode: u16) -> Result<DirectFile, DirectError> {
+        Self::make(cell, path, mode, CreateHow::Unchecked)
+    }
+
+    /// Makes the file with this path and mode.
+    ///
+    /// # Errors
+    /// As [`DirectFile::open`]; `Exists`.
+    pub fn create_new(cell: &DirectCell, path: &str, mode: u16) -> Result<DirectFile, DirectError> {
+        Self::make(cell, path, mode, CreateHow::Guarded)
+    }
+
+    fn make(
+        cell: &DirectCell,
+        path: &str,
+        mode: u16,
+        how: CreateHow,
+    ) -> Result<DirectFile, DirectError> {
         let (Place { volume, status }, name) = Place::parent(cell, path)?;
-        let (kind, how) = (NewKind::File, CreateHow::Unchecked);
+        let kind = NewKind::File;
         let call = Call::Make { dir: status.fid, name, kind, mode, how };
         match volume.call(cell.caller(), call, None)?.answer {
             Answer::Made { status, .. } => {

@@ -44,7 +44,9 @@ mod path;
 mod stream;
 
 pub use cell::{DirectCell, DirectOptions, Memory};
-pub use directory::{DirectEntry, link_target, list, make_directory, make_link, remove, status};
+pub use directory::{
+    DirectEntry, link_target, list, make_directory, make_link, remove, rename, status,
+};
 pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use rialto_client::{
     Buffer, Completion, DirectCell, DirectError, DirectFile, DirectOptions, Group, Memory, list,
-    make_directory, remove, status,
+    make_directory, remove, rename, status,
 };
 use rialto_client::{FileReader, FileWriter};
 use server::{Server, ServerConfig};
@@ -355,6 +355,26 @@ fn paths_follow_links_and_mount_points() {
         status(&cell, "a/data/sub/file/below", true),
         Err(DirectError::Refused(Fault::NotDirectory))
     ));
+    let crossing = rename(&cell, "a/data/sub/file", "a/b/file", true);
+    assert!(matches!(crossing, Err(DirectError::Refused(Fault::CrossVolume))));
+}
+
+#[test]
+fn a_new_name_replaces_a_file_only_if_that_is_asked_for() {
+    let served = Served::new();
+    let cell = served.cell();
+    make_directory(&cell, "dir", 0o755).unwrap();
+    let (first, second) = ("first", "dir/second");
+    DirectFile::create_new(&cell, first, 0o644).unwrap();
+    let again = DirectFile::create_new(&cell, first, 0o644);
+    assert!(matches!(again, Err(DirectError::Refused(Fault::Exists))));
+    DirectFile::create_new(&cell, second, 0o644).unwrap().set_size(7).unwrap();
+    let refused = rename(&cell, second, first, false);
+    assert!(matches!(refused, Err(DirectError::Refused(Fault::Exists))));
+    assert_eq!(status(&cell, first, true).unwrap().size, 0);
+    rename(&cell, second, first, true).unwrap();
+    assert_eq!(status(&cell, first, true).unwrap().size, 7);
+    assert!(list(&cell, "dir").unwrap().is_empty());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The only crate with unsafe code: the few kernel calls that have no safe wrapper, each behind a
-//! safe function.
+//! The few kernel calls that have no safe wrapper, each behind a safe function. The only crate
+//! beside `rialto-capi` with unsafe code.
 
 pub mod arena;
 pub mod ending;

@@ -1,4 +1,4 @@
-//! The only place that turns refusals into errnos.
+//! The place that turns refusals into errnos. The C interface (`capi/error.rs`) has the same ones.
 
 use rustix::io::Errno;
 use types::{Fault, NameError};

@@ -73,6 +73,7 @@ mod workers;
 mod xattrs;
 
 pub use connections::{Handler, Urgency};
+pub use errno::of_fault as errno_of_fault;
 pub use logins::renew_tokens;
 pub use mount::{Mount, MountConfig};
 pub use mount_options::{AccessTimes, MountOptions};

@@ -1,4 +1,5 @@
-//! The reasons for a refusal. `mount/errno.rs` alone turns these into errnos.
+//! The reasons for a refusal. `mount/errno.rs` turns these into errnos, and `capi/error.rs` into
+//! the same ones.
 
 /// The answer of the file service in place of an [`crate::Answer`]. The numbers are wire values;
 /// never renumber.

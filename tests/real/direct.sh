@@ -1,0 +1,142 @@
+#!/bin/bash
+# Programs that use a cell without a mount: in C, Python and Rust, beside a mount of the same cell,
+# which must see the same bytes; fsspec, pandas and pyarrow on it; programs that are killed; errors.
+#
+# Python packages of others are those of the environment that 'scripts/setup.sh test' makes.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+top=$(cd "$(dirname "$0")/../.." && pwd)
+library=${RIALTO%/*}/librialto.so
+base=$WORK/direct cell=$base/cell at=$base/tree
+trap 'within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+mkdir -p "$base"
+export RIALTO_LIBRARY=$library RIALTO_SERVER=unix:$cell/server.sock
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$base/site
+
+# Where the interface and the examples were not built with the rest.
+if [ ! -e "$library" ] || [ ! -x "$TOOLS/copy" ]; then
+    profile=(); [ "${RIALTO%/release/rialto}" = "$RIALTO" ] || profile=(--release)
+    check "the library is built" env -C "$top" CARGO_TARGET_DIR="${RIALTO%/*/rialto}" cargo build \
+        --locked "${profile[@]}" -p rialto-capi -p rialto-client --lib --examples
+fi
+
+# As an installed package: with its entry points.
+mkdir -p "$base/site/rialto-0.dist-info"
+ln -s "$top/python/rialto" "$base/site/rialto"
+python3 - "$top/python/pyproject.toml" "$base/site/rialto-0.dist-info" << 'END'
+import pathlib, sys, tomllib
+points = tomllib.loads(pathlib.Path(sys.argv[1]).read_text())["project"]["entry-points"]
+lines = [line for group, entries in points.items()
+         for line in [f"[{group}]", *(f"{name} = {where}" for name, where in entries.items())]]
+place = pathlib.Path(sys.argv[2])
+(place / "entry_points.txt").write_text("\n".join(lines) + "\n")
+(place / "METADATA").write_text("Metadata-Version: 2.1\nName: rialto\nVersion: 0\n")
+END
+
+symbols() { nm -D --defined-only "$library" | awk '{ print $3 }' | sed 's/@.*//' | sort; }
+declared() { grep -oE '\brialto_[a-z_]+\(' "$top/crates/capi/include/rialto.h" | tr -d '(' |
+    sort -u; }
+check "the library exports the functions of the header, and no other name" diff <(declared) \
+    <(symbols)
+cat > "$base/syntax.py" << 'END'
+import ast, pathlib, sys
+for path in pathlib.Path(sys.argv[1]).rglob("*.py"):
+    ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+END
+check "the package is in the words of Python 3.9" python3 "$base/syntax.py" "$top/python"
+
+# With clear text over TCP, and a directory in which *nobody* may write: programs cannot show the
+# tokens of a user yet.
+check "a cell" within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell direct.test --trust-root \
+    --trust 127.0.0.0/8 --listen 127.0.0.1:0 --clear
+mkdir -m 777 "$at/open"
+
+check "copy.c is built" gcc -std=c11 -Wall -Wextra -Werror -O1 -I "$top/crates/capi/include" \
+    -o "$base/copy" "$top/examples/copy.c" -L "${library%/*}" -lrialto \
+    -Wl,-rpath,"${library%/*}"
+mib=37; [ "$QUICK" = yes ] || mib=600
+head -c $((mib * 1048576 + RANDOM)) /dev/urandom > "$base/large"
+echo small > "$base/small"
+: > "$base/empty"
+tcp=tcp:$(sed -n 's/^listen = "\(.*\)"/\1/p' "$cell/cell.toml")
+programs=("$base/copy" "python3 $top/examples/copy.py" "$TOOLS/copy") sources=(c py rs)
+for server in "$RIALTO_SERVER" "$tcp"; do
+    for at_program in 0 1 2; do
+        program=${programs[at_program]}
+        for size in large small empty; do
+            what="copy.${sources[at_program]} over ${server%%:*}, a file: $size"
+            rm -f "$at/open/copied"
+            # shellcheck disable=SC2086 # A program and its script.
+            check "$what" says "and the cell has the same" 0 within 120 $program "$server" \
+                "$base/$size" open/copied
+            check "$what, and the mount has the same bytes" cmp "$base/$size" "$at/open/copied"
+        done
+        # shellcheck disable=SC2086 # A program and its script.
+        check "copy.${sources[at_program]} over ${server%%:*} says which error" says \
+            "no such entry" 1 within 60 $program "$server" "$base/small" no/directory
+    done
+done
+
+python() { within 120 python3 "$top/python/tests/programs.py" "$@"; }
+for part in operations names see errors fork threads; do
+    check "Python: $part" python $part "$at"
+done
+
+# The page for developers has whole programs.
+cat > "$base/blocks.py" << 'END'
+import pathlib, re, sys
+page, ending, place = sys.argv[1:]
+blocks = re.findall(rf"^```{ending}\n(.*?)^```", pathlib.Path(page).read_text(), re.M | re.S)
+for number, block in enumerate(blocks):
+    pathlib.Path(f"{place}/page{number}.{ending}").write_text(block)
+assert blocks
+END
+page=$top/docs/operations/programs.md
+for language in c python; do
+    python3 "$base/blocks.py" "$page" $language "$base" || fail "no programs in $language in $page"
+done
+check "programs.md: C is built" gcc -std=c11 -Wall -Wextra -Werror -I "$top/crates/capi/include" \
+    -o "$base/page" "$base/page0.c" -L "${library%/*}" -lrialto -Wl,-rpath,"${library%/*}"
+check "programs.md: C" says "5 bytes: bytes" 0 within 60 "$base/page"
+check "programs.md: Python" says "b'some bytes'" 0 within 60 python3 "$base/page0.python"
+
+# Programs are killed at any point; their server and other programs go on.
+server=$(head -n 1 "$cell/server.pid")
+kills=5; [ "$QUICK" = yes ] || kills=60
+killed=0
+for ((at_kill = 0; at_kill < kills; at_kill++)); do
+    python3 "$top/python/tests/programs.py" busy killed > "$base/busy" 2>&1 & program=$!
+    within 30 sh -c "until grep -q busy '$base/busy'; do sleep 0.02; done" || cat "$base/busy"
+    sleep 0.0$((RANDOM % 10))
+    kill -9 $program && killed=$((killed + 1))
+    wait $program 2> /dev/null
+done
+check "$kills programs were killed while they appended" test $killed = $kills
+check "whole records alone are in the file" python records "$at/killed"
+check "the server is the same process, and answers" test \
+    "$(head -n 1 "$cell/server.pid")" = "$server"
+check "others go on" python see "$at"
+check "status too" says '"answers":true' 0 within 60 "$RIALTO" status --dir "$cell" --json
+
+# Packages of others.
+others=$CACHE/python/venv/bin/python
+while read -r part needs; do
+    if "$others" -c "import $needs" 2> /dev/null; then
+        check "Python with $needs" within 120 "$others" "$top/python/tests/programs.py" "$part" \
+            "$at"
+        [ "$part" != filesystem ] || check "programs.md: fsspec" says "b'1,one" 0 within 60 \
+            "$others" "$base/page1.python"
+    else
+        skip "no $needs for Python; 'scripts/setup.sh test' installs it"
+    fi
+done << 'END'
+numpy numpy
+filesystem fsspec
+tables fsspec, pandas, pyarrow
+END
+
+check "the sessions of programs are over with them" says '"answers":true' 0 within 60 "$RIALTO" \
+    status --dir "$cell" --json
+check "down" within 90 "$RIALTO" down --dir "$cell"
+check "without a server a program says so" says "ReachError" 1 python operations "$at"
+finish
