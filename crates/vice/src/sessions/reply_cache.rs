@@ -151,7 +151,7 @@ impl SlotTable {
 
     /// The last request of each slot of the sessions that may have changed the volume, also of
     /// those that ended lately. With its reply if that is remembered, and no bytes otherwise. A
-    /// request that runs counts as not made.
+    /// request that runs counts as not made, as does one whose answer is only this server's.
     pub fn of_volume(
         &self,
         volume: VolumeId,
@@ -168,6 +168,11 @@ impl SlotTable {
             }
             for (number, slot) in slots {
                 let (request, reply) = match &slot.last {
+                    Last::Replied(reply)
+                        if reply.as_ref().as_ref().is_ok_and(Answer::is_only_here) =>
+                    {
+                        (slot.request.saturating_sub(1), Bytes::new())
+                    }
                     Last::Running => (slot.request.saturating_sub(1), Bytes::new()),
                     Last::Replied(reply) => match &**reply {
                         Ok(answer) => (slot.request, encode(answer).into()),
