@@ -278,7 +278,7 @@ calls! {
     VolumeTrust = 131,       "volume_trust",        Done,       File,   Disk,      Scopes;
     CellLevel = 128,         "cell_level",          Level,      Record, Database,  Scopes;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
-    Open = 132,              "open",                Opened,     Session,Disk,      File;
+    Open = 132,              "open",                Opened,     Session,Arguments, File;
     Close = 133,             "close",               Done,       Session,Never,     Anybody;
     Downgrade = 134,         "downgrade",           Done,       Session,Never,     Anybody;
 }
