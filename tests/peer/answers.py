@@ -137,6 +137,7 @@ ANSWERS = {
     55: ('Inherited', Record(session=U64, slot=U32, request=U64, answer=Sized(4, 65_536))),
     60: ('Ticket', Record(token=TOKEN, reply=Sized(2, 48_000))),
     62: ('Level', Record(level=U32, programs=Many(2, PROGRAM, most=350))),
+    63: ('Opened', Record(status=STATUS, open=U64)),
 }
 NUMBERS = {name: number for number, (name, _) in ANSWERS.items()}
 WITH_PAYLOAD = ('Data', 'Part', 'Packed', 'Records')

@@ -75,6 +75,7 @@ GUARD_BEHALF = Record(own_calls_name_no_principal, given=BOOL, principal=I32)
 PASSWORD = Sized(2, 1024)
 JOIN_REQUEST = Record(request=Sized(2, 8192))
 CLIENT_KEY = Raw(32)
+DATA_USE = choice(3, first=0)
 
 
 def pts(**fields):
@@ -249,6 +250,10 @@ CALLS = {
     129: ('VolumeFormat', Record(partition=U32, to_raise=BOOL)),
     130: ('VolumeLoads', Record(partition=U32, after=U64, most=U32)),
     131: ('VolumeTrust', Record(partition=U32)),
+    132: ('Open', Record(fid=FID, access=DATA_USE, deny=DATA_USE, claims=BOOL,
+                         key=Maybe(Raw(16)))),
+    133: ('Close', Record(fid=FID, open=U64)),
+    134: ('Downgrade', Record(fid=FID, open=U64, access=DATA_USE, deny=DATA_USE)),
 }
 NUMBERS = {name: number for number, (name, _) in CALLS.items()}
 WITH_PAYLOAD = ('Write', 'VolumeApply')

@@ -72,8 +72,11 @@ impl AfsCall<'_> {
             Call::XattrGet { .. } | Call::XattrRemove { .. } => Err(Fault::NoXattr.into()),
             Call::XattrList { .. } => Ok(Answered::plain(Answer::XattrNames(Vec::new()))),
             Call::Delegate { .. } | Call::Delegated { .. } => Err(Fault::NotDelegated.into()),
-            // AFS reserves no room and makes no holes.
+            // AFS reserves no room, makes no holes, and knows no opens.
             Call::Allocate { .. }
+            | Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Downgrade { .. }
             | Call::MakeUnnamed { .. }
             | Call::ByVnode { .. }
             | Call::XattrSet { .. }

@@ -78,7 +78,10 @@ impl From<Fault> for Refusal {
             Fault::Exists | Fault::NotEmpty => Refusal::EXISTS,
             Fault::NotDirectory => Refusal::NOT_DIRECTORY,
             Fault::IsDirectory => Refusal::IS_DIRECTORY,
-            Fault::AccessDenied | Fault::Fenced => Refusal::ACCESS,
+            // A conflict of opens is no VBUSY: clients would ask again without end.
+            Fault::AccessDenied | Fault::Fenced | Fault::ShareConflict | Fault::KeyConflict => {
+                Refusal::ACCESS
+            }
             Fault::NotPermitted
             | Fault::NoPrincipal
             | Fault::NoCredential

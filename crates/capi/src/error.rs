@@ -103,9 +103,12 @@ pub(crate) fn errno_of_fault(fault: Fault) -> c_int {
         Fault::NotDirectory => libc::ENOTDIR,
         Fault::IsDirectory => libc::EISDIR,
         Fault::NotEmpty => libc::ENOTEMPTY,
-        Fault::AccessDenied | Fault::TokenExpired | Fault::TokenRefused | Fault::Fenced => {
-            libc::EACCES
-        }
+        Fault::AccessDenied
+        | Fault::TokenExpired
+        | Fault::TokenRefused
+        | Fault::Fenced
+        | Fault::ShareConflict
+        | Fault::KeyConflict => libc::EACCES,
         Fault::NotPermitted => libc::EPERM,
         Fault::NoSpace => libc::ENOSPC,
         Fault::QuotaExceeded => libc::EDQUOT,

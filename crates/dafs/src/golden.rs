@@ -276,6 +276,36 @@ fn calls() -> Vec<(&'static str, Call)> {
                 mode: LockMode::Shared,
             },
         ),
+        (
+            "open",
+            Call::Open {
+                fid: file,
+                access: DataUse::Both,
+                deny: DataUse::Write,
+                key: Some(ShareKey([0xa5; 16])),
+                claims: false,
+            },
+        ),
+        (
+            "open-claim",
+            Call::Open {
+                fid: file,
+                access: DataUse::Read,
+                deny: DataUse::Nothing,
+                key: None,
+                claims: true,
+            },
+        ),
+        ("close", Call::Close { fid: file, open: OpenId(0x0807_0000_0006) }),
+        (
+            "downgrade",
+            Call::Downgrade {
+                fid: file,
+                open: OpenId(0x0807_0000_0006),
+                access: DataUse::Read,
+                deny: DataUse::Both,
+            },
+        ),
         ("hold", Call::Hold { fids: vec![file, dir] }),
         ("unhold", Call::Unhold { fids: Vec::new() }),
         ("reclaim-done", Call::ReclaimDone),
@@ -786,6 +816,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("committed", Answer::Committed { verifier: BootVerifier(0xb007) }),
         ("body", Answer::Body { status: file }),
         ("blank", Answer::Blank(0x0a0b_0c0d_0e0f_1011)),
+        ("opened", Answer::Opened { open: OpenId(0x0807_0000_0006), status: file }),
         ("sums", Answer::Sums { version: DataVersion(9), sums: vec![1, 0xffff_ffff] }),
         (
             "lock-conflict",

@@ -9,13 +9,13 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange,
-    Call, Caller, CellCall, Changed, ClientId, Cookie, CreateHow, DataVersion, DirEntry, Fault,
-    Fid, Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode,
-    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
+    Call, Caller, CellCall, Changed, ClientId, Cookie, CreateHow, DataUse, DataVersion, DirEntry,
+    Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode,
+    LockOwner, Name, NewKind, OpenId, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
     RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime,
-    Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo, TaskState,
-    Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
-    VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
+    ShareKey, Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo,
+    TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
+    VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::credentials::TokenProof;
@@ -152,6 +152,10 @@ fn owner() -> impl Strategy<Value = LockOwner> {
 
 fn family() -> impl Strategy<Value = LockFamily> {
     prop_oneof![Just(LockFamily::Posix), Just(LockFamily::Flock)]
+}
+
+fn data_use() -> impl Strategy<Value = DataUse> {
+    proptest::sample::select(&DataUse::ALL)
 }
 
 fn lock_mode() -> impl Strategy<Value = LockMode> {
@@ -643,6 +647,16 @@ fn lock_calls() -> impl Strategy<Value = Call> {
         (fid(), owner(), family(), range(), lock_mode()).prop_map(
             |(fid, owner, family, range, mode)| Call::TestLock { fid, owner, family, range, mode }
         ),
+        (fid(), data_use(), data_use(), of(any::<[u8; 16]>()), any::<bool>()).prop_map(
+            |(fid, access, deny, key, claims)| {
+                let key = key.map(ShareKey);
+                Call::Open { fid, access, deny, key, claims }
+            }
+        ),
+        (fid(), any::<u64>()).prop_map(|(fid, open)| Call::Close { fid, open: OpenId(open) }),
+        (fid(), any::<u64>(), data_use(), data_use()).prop_map(|(fid, open, access, deny)| {
+            Call::Downgrade { fid, open: OpenId(open), access, deny }
+        }),
         vec(fid(), 0..50).prop_map(|fids| Call::Hold { fids }),
         vec(fid(), 0..50).prop_map(|fids| Call::Unhold { fids }),
         Just(Call::ReclaimDone),
@@ -713,6 +727,8 @@ fn data_answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         bytes(4095).prop_map(Answer::Target),
         any::<u64>().prop_map(Answer::Blank),
+        (any::<u64>(), status())
+            .prop_map(|(open, status)| Answer::Opened { open: OpenId(open), status }),
         bytes(2000).prop_map(Answer::Xattr),
         vec(bytes(255), 0..20).prop_map(Answer::XattrNames),
         (fid(), bytes(1000)).prop_map(|(of, list)| Answer::Acl { of, list }),

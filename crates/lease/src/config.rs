@@ -36,6 +36,12 @@ pub struct LeaseConfig {
     pub locks_max: usize,
     /// Holds of all sessions. One more is refused.
     pub holds_max: usize,
+    /// Opens of one session. One more is refused.
+    pub opens_per_session_max: usize,
+    /// Opens of all sessions of one host. One more is refused.
+    pub opens_per_host_max: usize,
+    /// Opens of all sessions. One more is refused.
+    pub opens_max: usize,
     /// Delegated directories and their children, of all sessions. At one more the server recalls
     /// all delegations of the session that has it. Each takes about 150 bytes.
     pub delegated_max: usize,
@@ -81,6 +87,9 @@ impl Default for LeaseConfig {
             holds_per_host_max: limits::HOLDS_PER_HOST_MAX,
             locks_max: limits::LOCKS_MAX,
             holds_max: limits::HOLDS_MAX,
+            opens_per_session_max: limits::OPENS_PER_SESSION_MAX,
+            opens_per_host_max: limits::OPENS_PER_HOST_MAX,
+            opens_max: limits::OPENS_MAX,
             delegated_max: 1 << 20,
         }
     }
@@ -105,6 +114,9 @@ pub struct KnownSession {
     /// The session may have had delegations, so it alone knows the state of their files until it
     /// has sent its journal.
     pub delegated: bool,
+    /// The session may have had opens that exclude others, so no other session may read before it
+    /// has claimed them.
+    pub excluding: bool,
 }
 
 /// State that the earlier server instance left.

@@ -16,9 +16,10 @@ use types::{SessionId, Time};
 pub(crate) struct Grace {
     /// Known sessions that have not finished.
     waiting: HashSet<SessionId>,
-    /// Those of them that may have changed files under delegations: no other session may read until
-    /// they have sent their journals.
-    delegated: HashSet<SessionId>,
+    /// Those of them that come before readers: no other session may read until they have sent their
+    /// journals, if they may have changed files under delegations, and have claimed their opens, if
+    /// those may deny reading.
+    first: HashSet<SessionId>,
     /// When unknown sessions are over; `None`: there are none.
     unknown_until: Option<Time>,
     /// When it ends at the latest.
@@ -32,24 +33,25 @@ impl Grace {
         now: Time,
         lease: Duration,
         known: impl Iterator<Item = SessionId>,
-        delegated: HashSet<SessionId>,
+        first: HashSet<SessionId>,
         complete: bool,
     ) -> Self {
         let unknown_until = (!complete).then(|| now + lease);
-        Grace { waiting: known.collect(), delegated, unknown_until, until: now + lease * 2 }
+        Grace { waiting: known.collect(), first, unknown_until, until: now + lease * 2 }
     }
 
     /// The session has finished its reclaims, or has ended. Returns whether others may now read
     /// more.
     pub fn finish(&mut self, session: SessionId) -> bool {
         self.waiting.remove(&session);
-        self.delegated.remove(&session)
+        self.first.remove(&session)
     }
 
-    /// Whether no other session may still send changes of what the session reads. Where not all
-    /// sessions are known, any unknown one may have delegations.
+    /// Whether no other session may still send changes of what the session reads, or claim opens
+    /// that deny it. Where not all
+    /// sessions are known, any unknown one may have delegations or such opens.
     pub fn may_read(&self, session: SessionId) -> bool {
-        self.unknown_until.is_none() && self.delegated.iter().all(|other| *other == session)
+        self.unknown_until.is_none() && self.first.iter().all(|other| *other == session)
     }
 
     /// Unknown sessions end with the time. Returns whether they did now, and others may read more.

@@ -1,5 +1,5 @@
 //! The server's state machine, of components that each have their own tables: sessions, promises
-//! with their breaks, delegations, holds and locks.
+//! with their breaks, delegations, holds, locks and opens.
 //!
 //! A question about one of them is asked there ([`Leases::promises`] and so on); the functions here
 //! need several. Every event that can end a session or finish a wait takes `out`, the list of
@@ -15,16 +15,19 @@ use crate::grace::Grace;
 use crate::hold::Holds;
 use crate::limits::{Limits, LimitsMet};
 use crate::lock::{LockLimits, LockOutcome, LockRequest, LockTable};
+use crate::opens::Opens;
 use crate::output::{BreakTicket, EndReason, Output};
 use crate::promises::Promises;
 use crate::sessions::{AttachError, RenewalOutcome, Resumed, Sessions};
 
 mod anonymous;
 mod delegating;
+mod opening;
 #[cfg(test)]
 mod tests;
 
 pub use delegating::Listed;
+pub use opening::SessionOpens;
 
 /// Sizes of the tables, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct TableSizes {
     pub locks: usize,
     /// Lock requests that wait, also for the end of grace.
     pub lock_waits: usize,
+    /// Opens of all sessions.
+    pub opens: usize,
     /// Directories that are delegated.
     pub delegations: usize,
     /// Children of delegated directories.
@@ -75,6 +80,7 @@ pub struct Leases {
     promises: Promises,
     holds: Holds,
     locks: LockTable,
+    opens: Opens,
     delegations: Delegations,
     grace: Option<Grace>,
     limits: Limits,
@@ -97,15 +103,16 @@ impl Leases {
                 sessions.insert(known.session, known.client, known.incarnation, until, true);
                 promises.enter(known.session);
             }
-            let marked: HashSet<_> = left
-                .known
-                .iter()
-                .filter(|known| known.delegated)
-                .map(|known| known.session)
-                .collect();
-            marked.iter().for_each(|session| sessions.mark(*session));
+            for known in left.known.iter().filter(|known| known.delegated) {
+                sessions.mark(known.session);
+            }
+            for known in left.known.iter().filter(|known| known.excluding) {
+                sessions.note_excluding(known.session);
+            }
+            let first = left.known.iter().filter(|known| known.delegated || known.excluding);
+            let first: HashSet<_> = first.map(|known| known.session).collect();
             let (lease, ids) = (config.give_up(), sessions.ids());
-            let grace = Grace::new(now, lease, ids, marked, left.complete);
+            let grace = Grace::new(now, lease, ids, first, left.complete);
             (!grace.is_over(now)).then_some(grace)
         });
         Leases {
@@ -117,6 +124,7 @@ impl Leases {
                 per_session: config.locks_per_session_max,
                 all: config.locks_max,
             }),
+            opens: Opens::new(next_session),
             delegations: Delegations::default(),
             grace,
             limits: Limits::new(config),
@@ -159,13 +167,14 @@ impl Leases {
     }
 
     /// Locks.
-    pub fn locks(&self) -> &LockTable {
-        &self.locks
-    }
-
-    /// Locks, to end them.
     pub fn locks_mut(&mut self) -> &mut LockTable {
         &mut self.locks
+    }
+
+    /// Opens, with what decides on new ones.
+    pub fn opens(&mut self) -> SessionOpens<'_> {
+        let Leases { opens, sessions, limits, grace, .. } = self;
+        SessionOpens { opens, sessions, limits, in_grace: grace.is_some() }
     }
 
     // Sessions.
@@ -267,6 +276,7 @@ impl Leases {
             tickets: self.promises.tickets(),
             locks: self.locks.len(),
             lock_waits: self.locks.waiting(),
+            opens: self.opens.len(),
             delegations: self.delegations.len(),
             delegated_children: self.delegations.children(),
             anonymous_sessions: self.sessions.anonymous_sessions(),
@@ -275,7 +285,7 @@ impl Leases {
         }
     }
 
-    /// Ends the session: its promises, holds, locks and delegations end with it.
+    /// Ends the session: its promises, holds, locks, opens and delegations end with it.
     pub fn end(&mut self, now: Time, id: SessionId, reason: EndReason, out: &mut Vec<Output>) {
         let Some(session) = self.sessions.remove(id) else { return };
         let ended = self.promises.leave(id);
@@ -285,10 +295,12 @@ impl Leases {
         }
         out.push(Output::SessionEnded { session: id, client: session.client, reason, freed });
         self.locks.end(id, out);
+        self.opens.end(id);
         self.promises.finish(ended, out);
         let over = self.delegations.end(now, id);
         debug_assert!(self.promises.count(id) == 0, "CB-4: {id:?} is over, and has promises");
         debug_assert!(self.holds.count(id) == 0, "HO-1: {id:?} is over, and holds files");
+        debug_assert!(self.opens.count(id) == 0, "SH-1: {id:?} is over, and has files open");
         debug_assert!(
             !over.iter().any(|dir| self.delegations.is_delegated(*dir)),
             "DE-2: {id:?} is over, and a call would wait for it"
@@ -314,8 +326,8 @@ impl Leases {
         self.settle(now, Some(session), out);
     }
 
-    /// Whether what the session reads now is current: no other session of the earlier server
-    /// instance has yet to send changes of it.
+    /// Whether the session may read now: no other session of the earlier server instance has yet to
+    /// send changes of what it reads, or to claim opens that deny it.
     pub fn may_read(&self, session: SessionId) -> bool {
         self.grace.as_ref().is_none_or(|grace| grace.may_read(session))
     }
@@ -417,9 +429,9 @@ impl Leases {
     }
 
     /// Ends all promises of files of the volume: it is removed, is elsewhere, or shows other
-    /// contents. The ticket is as that of [`Leases::break_promises`]. Sessions with locks in the
-    /// volume get a break of its root, too: their clients see by it that the volume may be
-    /// elsewhere, where they claim the locks.
+    /// contents. The ticket is as that of [`Leases::break_promises`]. Sessions with locks or opens
+    /// in the volume get a break of its root, too: their clients see by it that the volume
+    /// may be elsewhere, where they claim these.
     pub fn break_volume(
         &mut self,
         now: Time,
@@ -428,7 +440,8 @@ impl Leases {
     ) -> Option<BreakTicket> {
         let root = Fid::root(volume);
         if self.delegations.cover(root).is_none() {
-            for session in self.locks.sessions_in(volume) {
+            let locking = self.locks.sessions_in(volume).into_iter();
+            for session in locking.chain(self.opens.sessions_in(volume)) {
                 self.promises.add(session, root, false);
             }
         }
@@ -442,6 +455,7 @@ impl Leases {
             out.push(Output::DelegationsOver(vec![fid]));
         }
         self.promises.forget_file(fid);
+        self.opens.forget_file(fid);
     }
 
     /// The session has dropped the files of this break. `held` names those of them, whatever the

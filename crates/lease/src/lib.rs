@@ -1,5 +1,5 @@
-//! Promises, breaks, holds, locks, leases and grace: [`Leases`] is the server's state machine,
-//! [`Holder`] the client's.
+//! Promises, breaks, holds, locks, opens, leases and grace: [`Leases`] is the server's state
+//! machine, [`Holder`] the client's.
 //!
 //! Neither does I/O, reads a clock or starts a thread: times are arguments, and effects are put
 //! into a list of [`Output`]s. `docs/spec/invariants.md` numbers the rules; the assertions here use
@@ -14,8 +14,8 @@
 //! Layers, from top to bottom:
 //!
 //! - `leases`: events that concern several of the tables
-//! - `limits`: of promises, locks and holds
-//! - `sessions`, `promises`, `delegation`, `hold`, `lock`, `grace`: the server's tables
+//! - `limits`: of promises, locks, holds and opens
+//! - `sessions`, `promises`, `delegation`, `hold`, `lock`, `opens`, `grace`: the server's tables
 //! - `holder`: the client's half
 //! - `config`, `output`: settings, and effects of an event
 
@@ -30,6 +30,7 @@ mod holder;
 mod leases;
 mod limits;
 mod lock;
+mod opens;
 mod output;
 mod promises;
 mod sessions;
@@ -38,9 +39,10 @@ pub use config::{AnonymousConfig, KnownSession, LeaseConfig, Restart};
 pub use delegation::Delegations;
 pub use hold::Holds;
 pub use holder::{CallStart, Holder};
-pub use leases::{Leases, Listed, Promised, TableSizes};
+pub use leases::{Leases, Listed, Promised, SessionOpens, TableSizes};
 pub use limits::LimitsMet;
 pub use lock::{LockOutcome, LockRequest, LockTable};
+pub use opens::{OpenRequest, Opens};
 pub use output::{BreakTicket, EndReason, Output};
 pub use promises::Promises;
 pub use sessions::{AttachError, RenewalOutcome, Resumed, Sessions};

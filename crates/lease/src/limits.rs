@@ -1,8 +1,9 @@
-//! Limits of promises, locks and holds: of each session, of each host, and of all together.
+//! Limits of promises, locks, holds and opens: of each session, of each host, and of all together.
 
 use crate::config::LeaseConfig;
 use crate::hold::Holds;
 use crate::lock::{LockRequest, LockTable};
+use crate::opens::Opens;
 use crate::promises::Promises;
 use crate::sessions::Sessions;
 use types::SessionId;
@@ -21,6 +22,8 @@ pub struct LimitsMet {
     pub locks: u64,
     /// A hold was refused at a limit.
     pub holds: u64,
+    /// An open was refused at a limit.
+    pub opens: u64,
 }
 
 /// See the head of the file.
@@ -78,6 +81,16 @@ impl Limits {
                 }
             };
         self.met.holds += u64::from(!has_room);
+        has_room
+    }
+
+    /// Whether the session may open one more file.
+    pub fn allow_open(&mut self, sessions: &Sessions, opens: &Opens, session: SessionId) -> bool {
+        let count = |session| opens.count(session);
+        let has_room = opens.len() < self.config.opens_max
+            && count(session) < self.config.opens_per_session_max
+            && !sessions.is_host_full(session, self.config.opens_per_host_max, count);
+        self.met.opens += u64::from(!has_room);
         has_room
     }
 

@@ -5,5 +5,6 @@
 
 mod delegation;
 mod locks;
+mod opens;
 mod promises;
 mod strangers;

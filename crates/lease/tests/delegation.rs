@@ -338,6 +338,7 @@ fn in_grace_reads_wait_only_for_sessions_with_delegations() {
         client: ClientId(session.into()),
         incarnation: 1,
         delegated,
+        excluding: false,
     };
     let restart =
         Restart { known: vec![known(1, true), known(2, true), known(3, false)], complete: true };

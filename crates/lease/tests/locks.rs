@@ -298,8 +298,9 @@ impl World {
         self.model.set(who, place, range, None);
     }
 
-    fn test(&self, want: &Waiting) {
-        let conflict = self.leases.locks().test(&self.request(want));
+    fn test(&mut self, want: &Waiting) {
+        let request = self.request(want);
+        let conflict = self.leases.locks_mut().test(&request);
         assert_eq!(conflict.is_some(), !self.model.blockers(want).is_empty());
         let Some(conflict) = conflict else { return };
         for byte in conflict.range.start..=conflict.range.end.min(BYTES - 1) {

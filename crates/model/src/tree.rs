@@ -212,6 +212,9 @@ impl ModelTree {
             | Call::Lock { .. }
             | Call::Unlock { .. }
             | Call::TestLock { .. }
+            | Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Downgrade { .. }
             | Call::Delegate { .. }
             | Call::Return { .. }
             | Call::ServerReport

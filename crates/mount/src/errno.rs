@@ -43,6 +43,9 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::CellAway => Errno::HOSTUNREACH,
         Fault::NoPrincipal => Errno::INVAL,
         Fault::TokenExpired | Fault::TokenRefused | Fault::Fenced => Errno::ACCESS,
+        // As NFS's client on Linux says of an open that a share reservation denies. EBUSY or EAGAIN
+        // would have programs try again, for as long as another program likes.
+        Fault::ShareConflict | Fault::KeyConflict => Errno::ACCESS,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -142,6 +145,8 @@ mod tests {
             (Fault::TokenExpired, Errno::ACCESS),
             (Fault::Fenced, Errno::ACCESS),
             (Fault::TokenRefused, Errno::ACCESS),
+            (Fault::ShareConflict, Errno::ACCESS),
+            (Fault::KeyConflict, Errno::ACCESS),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

@@ -22,7 +22,7 @@ use rx::{
 };
 use rxport::{RxPort, ServedCall};
 use server::{AfsConfig, Server, ServerConfig};
-use types::{Answer, Call, Fid, PrincipalId};
+use types::{Answer, Call, DataUse, Fid, PrincipalId};
 
 use crate::common::{Cell, Recorder, ask, connect, make, make_partition, name, root, wait_for};
 
@@ -382,6 +382,37 @@ fn the_server_stops_while_clients_call() {
     std::thread::sleep(Duration::from_millis(100));
     site.cell.server.take().unwrap().stop().unwrap();
     assert!(store.read(10).is_err());
+}
+
+#[test]
+fn sh2_a_client_of_afs_is_kept_out_by_an_open() {
+    let site = Site::new();
+    let client = AfsClient::proved(&site);
+    let fid = make(&site.native, site.root, "file");
+    let file = afsfront::foreign_fid(fid).unwrap();
+    let fetch = FilesCall::FetchData { fid: file, position: 0, length: 10 };
+    client.port.ask(client.files, &fetch.to_request()).unwrap();
+    let before = client.status(file);
+    let (access, deny) = (DataUse::Both, DataUse::Both);
+    let opened = ask(&site.native, Call::Open { fid, access, deny, key: None, claims: false });
+    let Answer::Opened { open, .. } = opened else { panic!("{opened:?}") };
+    assert!(client.broken().contains(&file), "SH-3: the open waited for the callback");
+    let after = client.status(file);
+    assert!(after.data_version() > before.data_version(), "what it has counts as old");
+    let store = FilesCall::StoreData {
+        fid: file,
+        status: StoreStatus::default(),
+        position: 0,
+        length: 0,
+        file_length: 5,
+    };
+    for call in [&fetch, &store] {
+        let refused = client.port.ask(client.files, &call.to_request());
+        assert_eq!(refused, Err(RxError::PeerAborted(13)), "EACCES: {call:?}");
+    }
+    ask(&site.native, Call::Close { fid, open });
+    client.port.ask(client.files, &fetch.to_request()).unwrap();
+    client.port.ask(client.files, &store.to_request()).unwrap();
 }
 
 /// A packet that begins a call on a connection of its own.

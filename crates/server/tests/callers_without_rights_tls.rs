@@ -410,6 +410,7 @@ fn masked(mut answer: Answer) -> Answer {
         | Answer::Data { status, .. }
         | Answer::Packed { status, .. }
         | Answer::Body { status }
+        | Answer::Opened { status, .. }
         | Answer::Delegation { status, .. } => mask(status),
         Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => {
             [status, dir].into_iter().for_each(mask);
@@ -493,6 +494,13 @@ fn run(model: AccessRule, seed: u64, with_host: bool) {
         if let Ok(answer) = &one {
             asking.learn(answer);
         }
+        if let Ok(Answer::Opened { open, status }) = &one {
+            // Others would be refused the file for it from now on.
+            let close = Call::Close { fid: status.fid, open: *open };
+            for world in &worlds {
+                assert_eq!(world.asks(line, uid, close.clone()), Ok(Answer::Done));
+            }
+        }
     }
     check_what_was_answered(&answered, &kinds);
     worlds.iter().for_each(|world| world.check_breaks(model));
@@ -527,6 +535,7 @@ fn check_what_was_answered(
         "Write",
         "GetStatus",
         "Lock",
+        "Open",
         "Hold",
         "XattrGet",
         "Link",
@@ -536,7 +545,7 @@ fn check_what_was_answered(
             "{kind} was never allowed: {kinds:?}"
         );
     }
-    for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "SetStatus", "Allocate"] {
+    for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "Open", "SetStatus", "Allocate"] {
         assert!(
             kinds.get(kind).is_some_and(|[refused, _]| *refused > 0),
             "{kind} was never refused: {kinds:?}"

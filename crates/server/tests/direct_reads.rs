@@ -9,7 +9,8 @@ use client::{CallError, ClientIdentity, CompletionGroup, Remote, Session, Sessio
 use mem::arena::{Arena, Buffer};
 use server::CellPlace;
 use types::{
-    Answer, Call, Caller, Fault, Fid, GuardCall, RemoveWhat, RequestIdentity, StatusChange, Whom,
+    Answer, Call, Caller, DataUse, Fault, Fid, GuardCall, RemoveWhat, RequestIdentity, ShareKey,
+    StatusChange, Whom,
 };
 
 use crate::common::*;
@@ -256,6 +257,42 @@ fn dr5_a_fence_stops_reads_from_memory() {
     let before = hits(&cell);
     assert!(direct.read_as(&joe, fid, 0, 10).is_err(), "the fence is in force");
     assert_eq!(hits(&cell), before);
+}
+
+#[test]
+fn sh2_an_open_that_denies_reading_stops_reads_from_memory() {
+    let cell = Cell::new();
+    let (direct, holder) = (Direct::of(&cell), Direct::of(&cell));
+    let fid = file(&direct.session, "file", 50_000);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    let open = |deny, key| {
+        let access = DataUse::Both;
+        let call = Call::Open { fid, access, deny, key, claims: false };
+        let Answer::Opened { open, .. } = ask(&holder.session, call) else { panic!() };
+        open
+    };
+    let key = Some(ShareKey([5; 16]));
+    for (deny, key, refusal) in [
+        (DataUse::Read, None, Fault::ShareConflict),
+        (DataUse::Both, None, Fault::ShareConflict),
+        (DataUse::Nothing, key, Fault::KeyConflict),
+    ] {
+        direct.warm(&cell, &Caller::ROOT, fid);
+        let made = open(deny, key);
+        let before = hits(&cell);
+        // The first one asks the service, and leaves no view for the others.
+        for _ in 0..20 {
+            let refused = direct.read_as(&Caller::ROOT, fid, 0, 100).unwrap_err();
+            assert_eq!(refused.fault(), Some(refusal));
+        }
+        assert_eq!(hits(&cell), before, "memory answered none");
+        // The holder itself is answered from memory.
+        holder.warm(&cell, &Caller::ROOT, fid);
+        ask(&holder.session, Call::Close { fid, open: made });
+        assert_eq!(direct.read(fid, 0, 100), pattern(0, 100));
+    }
+    open(DataUse::Write, None);
+    direct.warm(&cell, &Caller::ROOT, fid);
 }
 
 #[test]

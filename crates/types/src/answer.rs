@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     BootVerifier, CellLevel, Changed, DataVersion, FeedStart, Fence, Fid, IncomingTree, Inherited,
-    Invitation, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo, Principal,
+    Invitation, Kind, LockConflict, Mandate, Name, OpenId, PackedRun, PartitionInfo, Principal,
     PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, StandbyInfo, Status,
     StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
@@ -203,6 +203,14 @@ pub enum Answer {
         /// Numbers and keys for files that the client will make.
         slots: VnodeSlots,
     },
+    /// The number of the open, and the file's status: an open that denies may have given it a new
+    /// data version, and is then the only change between that version and the one before.
+    Opened {
+        /// The open.
+        open: OpenId,
+        /// The file's status after the call.
+        status: Status,
+    },
     /// The conflicting lock, if any.
     LockTest(Option<LockConflict>),
     /// JSON.
@@ -351,6 +359,7 @@ impl Answer {
             | Answer::Packed { status, .. }
             | Answer::Written { status, .. }
             | Answer::Body { status }
+            | Answer::Opened { status, .. }
             | Answer::Delegation { status, .. } => vec![status],
             Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => vec![status, dir],
             Answer::Renamed { status, other, from_dir, to_dir } => {
@@ -401,6 +410,12 @@ impl Answer {
         }
     }
 
+    /// Whether it says what the session has at the server that answers: a standby that takes over
+    /// does not have that, and so not the answer either.
+    pub const fn is_only_here(&self) -> bool {
+        matches!(self, Answer::Opened { .. })
+    }
+
     /// The file that [`Fid::CURRENT`] means in the next member of a chain.
     pub fn current(&self) -> Option<Fid> {
         match self {
@@ -412,6 +427,7 @@ impl Answer {
             | Answer::Packed { status, .. }
             | Answer::Written { status, .. }
             | Answer::Body { status }
+            | Answer::Opened { status, .. }
             | Answer::Delegation { status, .. } => Some(status.fid),
             _ => None,
         }

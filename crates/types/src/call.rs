@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
-    AuthCall, Behalf, ByteRange, CellCall, Cookie, Fault, Fid, GuardCall, Kind, LockFamily,
-    LockMode, LockOwner, MountPoint, MountPointError, Name, PrincipalId, PtsCall, Timestamp,
-    VolumeCall,
+    AuthCall, Behalf, ByteRange, CellCall, Cookie, DataUse, Fault, Fid, GuardCall, Kind,
+    LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name, OpenId, PrincipalId,
+    PtsCall, ShareKey, Timestamp, VolumeCall,
 };
 
 /// The kinds of file that `Make` makes.
@@ -561,6 +561,41 @@ pub enum Call {
         range: ByteRange,
         /// Shared or exclusive.
         mode: LockMode,
+    },
+
+    /// Opens a file: what the session does with its data, and what others may not do meanwhile
+    /// (docs/spec/sharing.md). Refused with `ShareConflict` or `KeyConflict` beside opens that do
+    /// not bear it. Answer: `Opened`.
+    Open {
+        /// The file.
+        fid: Fid,
+        /// The uses of the data that the session has; one or both.
+        access: DataUse,
+        /// The uses that no one else has meanwhile.
+        deny: DataUse,
+        /// All who have the file open have this key, or all have none.
+        key: Option<ShareKey>,
+        /// The session had this open before the server restarted; only in the grace period.
+        claims: bool,
+    },
+    /// Ends an open of this session; `Stale`: it has no such open. Answer: `Done`.
+    Close {
+        /// The file.
+        fid: Fid,
+        /// The open.
+        open: OpenId,
+    },
+    /// An open of this session has less access, or denies less, from now on; `Invalid`: that is
+    /// more than it has. Answer: `Done`.
+    Downgrade {
+        /// The file.
+        fid: Fid,
+        /// The open.
+        open: OpenId,
+        /// The uses that the session keeps; one or both.
+        access: DataUse,
+        /// The uses that no one else has.
+        deny: DataUse,
     },
 
     /// This session has these files open (after a server restart or a new session). Answer: `Done`.

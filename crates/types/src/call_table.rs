@@ -278,6 +278,9 @@ calls! {
     VolumeTrust = 131,       "volume_trust",        Done,       File,   Disk,      Scopes;
     CellLevel = 128,         "cell_level",          Level,      Record, Database,  Scopes;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
+    Open = 132,              "open",                Opened,     Session,Arguments, File;
+    Close = 133,             "close",               Done,       Session,Never,     Anybody;
+    Downgrade = 134,         "downgrade",           Done,       Session,Never,     Anybody;
 }
 
 impl Procedure {
@@ -363,6 +366,7 @@ wire_numbers! {
         Standbys = 54,
         Inherited = 55,
         Level = 62,
+        Opened = 63,
     }
 }
 
@@ -420,6 +424,7 @@ impl AnswerKind {
             Answer::Standbys(_) => AnswerKind::Standbys,
             Answer::Inherited(_) => AnswerKind::Inherited,
             Answer::Level(_) => AnswerKind::Level,
+            Answer::Opened { .. } => AnswerKind::Opened,
         }
     }
 
@@ -434,6 +439,7 @@ impl AnswerKind {
             | AnswerKind::Packed
             | AnswerKind::Written
             | AnswerKind::Body
+            | AnswerKind::Opened
             | AnswerKind::Delegation => true,
             AnswerKind::Done
             | AnswerKind::Entries
@@ -538,6 +544,9 @@ macro_rules! files {
             | Call::Lock { fid, .. }
             | Call::Unlock { fid, .. }
             | Call::TestLock { fid, .. }
+            | Call::Open { fid, .. }
+            | Call::Close { fid, .. }
+            | Call::Downgrade { fid, .. }
             | Call::Delegate { fid } => [Some(fid), None],
             Call::Delegated { call, .. } => call.$again(),
             Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
@@ -600,6 +609,9 @@ impl Call {
             Call::Lock { .. } => Procedure::Lock,
             Call::Unlock { .. } => Procedure::Unlock,
             Call::TestLock { .. } => Procedure::TestLock,
+            Call::Open { .. } => Procedure::Open,
+            Call::Close { .. } => Procedure::Close,
+            Call::Downgrade { .. } => Procedure::Downgrade,
             Call::Hold { .. } => Procedure::Hold,
             Call::Unhold { .. } => Procedure::Unhold,
             Call::ReclaimDone => Procedure::ReclaimDone,
@@ -626,6 +638,13 @@ impl Call {
     pub fn changes(&self) -> bool {
         self.traits().effect == CallEffect::File
             && !matches!(self, Call::Volume(VolumeCall::Format { raise: false, .. }))
+    }
+
+    /// Whether its reply is remembered while the session lasts: executed twice, the call would do
+    /// something else. After a restart of the server a remembered change is still done, and an open
+    /// is none any more.
+    pub fn is_remembered(&self) -> bool {
+        self.changes() || matches!(self, Call::Open { .. } | Call::Close { .. })
     }
 
     /// Whether the call leaves nothing behind, neither in files and records nor in the session: a
@@ -731,6 +750,9 @@ impl Call {
             | Call::Lock { .. }
             | Call::Unlock { .. }
             | Call::TestLock { .. }
+            | Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Downgrade { .. }
             | Call::Hold { .. }
             | Call::Unhold { .. }
             | Call::ReclaimDone

@@ -124,11 +124,17 @@ pub enum Fault {
     /// The token is not this cell's, is forged, or the caller does not have its key.
     #[error("token is not accepted")]
     TokenRefused = 39,
+    /// Another program has the file open in a way that excludes this.
+    #[error("another program has the file open, and denies this")]
+    ShareConflict = 40,
+    /// The file is open with a key that the caller does not have.
+    #[error("the file is open with another key, or without one")]
+    KeyConflict = 41,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 39] = [
+    pub const ALL: [Fault; 41] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -168,6 +174,8 @@ impl Fault {
         Fault::TokenExpired,
         Fault::Fenced,
         Fault::TokenRefused,
+        Fault::ShareConflict,
+        Fault::KeyConflict,
     ];
 
     /// The fault with the given wire value.
@@ -187,6 +195,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(40), None);
+        assert_eq!(Fault::from_wire(42), None);
     }
 }

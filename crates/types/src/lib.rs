@@ -30,6 +30,7 @@ mod print;
 mod pts;
 mod rules;
 mod session;
+mod share;
 mod standby;
 mod status;
 mod time;
@@ -74,6 +75,7 @@ pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{
     BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionEpoch, SessionId,
 };
+pub use share::{DataUse, OpenId, ShareKey};
 pub use standby::{FeedPlace, FeedStart, Follow, Inherited, StandbyInfo};
 pub use status::{DataVersion, Kind, Status, StatusVersion};
 pub use time::{Time, Timestamp};

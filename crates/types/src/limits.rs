@@ -118,6 +118,12 @@ pub const HOLDS_PER_SESSION_MAX: usize = 1 << 20;
 pub const HOLDS_MAX: usize = 4 << 20;
 /// Holds of all users' sessions of one host: half of all.
 pub const HOLDS_PER_HOST_MAX: usize = HOLDS_MAX / 2;
+/// Opens of one user's session: a server of virtual disks.
+pub const OPENS_PER_SESSION_MAX: usize = 4096;
+/// Opens of all sessions: 20 MB of tables.
+pub const OPENS_MAX: usize = 65_536;
+/// Opens of all users' sessions of one host: half of all.
+pub const OPENS_PER_HOST_MAX: usize = OPENS_MAX / 2;
 
 // Limits of an *anonymous* session: no user has called through it whom a token proved or whose
 // connection is trusted. All anonymous sessions together (times NOBODY_SESSIONS_MAX) get at most a

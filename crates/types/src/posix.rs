@@ -224,6 +224,12 @@ pub fn touch_data(status: &mut Status, at: Timestamp) {
     status.data_version = status.data_version.next();
 }
 
+/// Makes all that clients have of its data old, though it is as it was: no time changes.
+pub fn age_data(status: &mut Status) {
+    status.status_version = status.status_version.next();
+    status.data_version = status.data_version.next();
+}
+
 /// Takes one of its names away; a directory has only one.
 pub fn lose_name(status: &mut Status, at: Timestamp) {
     status.links = if status.kind == Kind::Directory { 0 } else { status.links - 1 };

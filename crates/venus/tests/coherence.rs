@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{APPEND, Client, Notified, RO, RW, TestServer, me, name};
-use client::Cancel;
+use bytes::Bytes;
+use client::{Cancel, Remote};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    ByteRange, Call, Fault, LockFamily, LockMode, LockOwner, NewKind, RenameMode, StatusChange,
+    Answer, ByteRange, Call, Caller, DataUse, Fault, LockFamily, LockMode, LockOwner, NewKind,
+    RenameMode, StatusChange,
 };
 use venus::{Error, OpenHandle, RequestContext};
 
@@ -255,6 +257,47 @@ fn an_unnamed_file_is_held_until_it_is_closed() {
     client.close(opened.handle);
     eventually("let go", || client.wire.count("Unhold") == 1);
     assert_eq!(&client.content("named")[..], b"tmp");
+}
+
+/// A program that uses the server without a mount keeps the mount's applications out
+/// (docs/spec/sharing.md).
+#[test]
+fn sh2_an_open_elsewhere_fails_reads_and_writes_here() {
+    let (server, cache) = (TestServer::in_memory(), tempfile::tempdir().unwrap());
+    let cache_dir = Some(cache.path().to_owned());
+    let config = venus::VenusConfig { cache_dir, ..venus::VenusConfig::default() };
+    let (a, program) = (server.client_with(1, false, config), server.wire(2, false));
+    let (fid, handle) = a.create("f");
+    a.write(handle, 0, &[7; 300_000]);
+    a.close(handle);
+    let handle = a.open("f", RW);
+    // From now on the client answers from its disk.
+    eventually("the cache has the file", || {
+        a.wire.take();
+        a.read(handle, 0, 300_000);
+        a.wire.count("Read") + a.wire.count("ReadAhead") == 0
+    });
+    a.kernel.0.lock().clear();
+    let (access, deny) = (DataUse::Both, DataUse::Both);
+    let call = Call::Open { fid, access, deny, key: None, claims: false };
+    let reply = program.call(&Caller::ROOT, call, None).unwrap();
+    let Answer::Opened { open, .. } = reply.answer else { panic!("{reply:?}") };
+    assert!(a.kernel.0.lock().contains(&Notified::Data(fid)), "before the open was answered");
+    let conflict = Error::Fault(Fault::ShareConflict);
+    for _ in 0..2 {
+        assert_eq!(a.venus.read(&me(), handle, 0, 10), Err(conflict.clone()), "its copy is old");
+        // The status is no data. It is promised, and the copy is old all the same.
+        assert_eq!(a.venus.getattr(&me(), fid).unwrap().status.size, 300_000);
+    }
+    let written = a.venus.write(&me(), handle, 0, Bytes::from_static(b"TEXT"), false);
+    let flushed = a.venus.flush(&me(), handle, None);
+    assert_eq!(written.map(drop).and(flushed), Err(conflict), "at the latest at the close");
+    let call = Call::Close { fid, open };
+    program.call(&Caller::ROOT, call, None).unwrap();
+    assert_eq!(&a.read(handle, 0, 4)[..], [7; 4], "the refused write left nothing");
+    a.write(handle, 0, b"TEXT");
+    a.close(handle);
+    assert_eq!(&a.content("f")[..4], b"TEXT");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::call::{CallContext, CallOutcome};
 use crate::calls::cell::CellParts;
 use crate::calls::joining::Admission;
 use crate::calls::{
-    acl, auth, body_loan, cell, data, delegate, entries, guard, lock, make, preallocated, remove,
-    rename, status, volume, xattr,
+    acl, auth, body_loan, cell, data, delegate, entries, guard, lock, make, opens, preallocated,
+    remove, rename, status, volume, xattr,
 };
 use crate::cell::{CellCopies, CellLink, Identities};
 use crate::enforcement::Enforcement;
@@ -121,6 +121,11 @@ impl Dispatch {
                 lock::unlock(files, ask, *fid, *owner, *family, *range)
             }
             Call::TestLock { .. } => lock::test_lock(files, ask, call),
+            Call::Open { .. } => opens::open(files, loans, &self.registry, ask, call),
+            Call::Close { fid, open } => opens::close(files, ask, *fid, *open),
+            Call::Downgrade { fid, open, access, deny } => {
+                opens::downgrade(files, ask, (*fid, *open), *access, *deny)
+            }
             Call::Hold { fids } => lock::hold(files, ask, fids),
             Call::Unhold { fids } => lock::unhold(files, ask, fids),
             Call::ReclaimDone => lock::reclaim_done(files, ask),

@@ -67,7 +67,7 @@ impl Runner {
                     return;
                 }
                 self.audit.saw(wall, caller, origin, call, Some(fault));
-                return self.finish(origin, call.changes(), Err(fault), None, None, out);
+                return self.finish(origin, call.is_remembered(), Err(fault), None, None, out);
             }
         };
         let caller = &*effective;
@@ -132,7 +132,7 @@ impl Runner {
             tracing::error!(%fault, ?call, "a call failed with an error of the store");
         }
         if let Some(result) = result {
-            self.finish(origin, call.changes(), result, body, fed, out);
+            self.finish(origin, call.is_remembered(), result, body, fed, out);
         }
         let asked = match call {
             Call::Volume(VolumeCall::Follow(follow)) => Some(follow.id),
@@ -178,11 +178,11 @@ impl Runner {
             self.send(origin, false, result, None, out);
         }
         for held in ripe.replies {
-            let HeldReply { origin, changes, recorded, result, body, .. } = held;
+            let HeldReply { origin, remembered, recorded, result, body, .. } = held;
             if recorded {
                 out.push(Effect::Reply { origin, result, body });
             } else {
-                self.send(origin, changes, result, body, out);
+                self.send(origin, remembered, result, body, out);
             }
         }
     }
@@ -221,26 +221,26 @@ impl Runner {
         events
     }
 
-    /// Stores the reply of a change and sends it, unless the session is over; or holds it until the
-    /// standbys have what it says (SB-1).
+    /// Stores the reply if it is remembered and sends it, unless the session is over; or holds it
+    /// until the standbys have what it says (SB-1).
     pub fn finish(
         &self,
         origin: ReplyAddress,
-        changes: bool,
+        remembered: bool,
         result: Result<Answer, Fault>,
         body: Option<OwnedFd>,
         fed: Option<Fed>,
         out: &mut Vec<Effect>,
     ) {
         let Some(fed) = fed.filter(|_| result.is_ok()) else {
-            return self.send(origin, changes, result, body, out);
+            return self.send(origin, remembered, result, body, out);
         };
         let Fed { place, stable, .. } = fed;
         let recorded = false;
         let current = result.as_ref().ok().and_then(Answer::current);
-        let reply = HeldReply { place, stable, origin, changes, recorded, result, body };
+        let reply = HeldReply { place, stable, origin, remembered, recorded, result, body };
         match self.feeds.hold(fed, reply) {
-            Some(reply) => self.send(origin, changes, reply.result, reply.body, out),
+            Some(reply) => self.send(origin, remembered, reply.result, reply.body, out),
             None => out.push(Effect::Executed { origin, current }),
         }
     }
@@ -263,12 +263,12 @@ impl Runner {
     fn send(
         &self,
         origin: ReplyAddress,
-        changes: bool,
+        remembered: bool,
         result: Result<Answer, Fault>,
         body: Option<OwnedFd>,
         out: &mut Vec<Effect>,
     ) {
-        let remember = changes.then(|| result.clone());
+        let remember = remembered.then(|| result.clone());
         if self.requests.finish(origin, remember) {
             out.push(Effect::Reply { origin, result, body });
         }
@@ -403,6 +403,8 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
             true
         }
         call if is_order(call) => true,
+        // Claims are judged by the leases; other opens wait for them (SH-5).
+        Call::Open { claims: false, .. } => leases.may_change(),
         call if call.changes() => leases.may_change(),
         call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
         _ => true,

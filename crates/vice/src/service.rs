@@ -18,7 +18,7 @@ use std::time::Duration;
 use lease::{EndReason, Leases, Output, RenewalOutcome};
 use store::{Partition, Rewrapped, StoreError};
 use types::{
-    Answer, BreakId, Call, CallBlocking, Changed, ClientId, Fault, Fid, KeyPrint, Name,
+    Answer, BreakId, Call, CallBlocking, Changed, ClientId, DataUse, Fault, Fid, KeyPrint, Name,
     PartitionNo, ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp,
     VolumeCall, VolumeId,
 };
@@ -664,12 +664,14 @@ const BULK_BYTES: usize = 64 << 10;
 /// Up to this many checksums are a few records.
 const FEW_SUMS: u32 = 64;
 
-/// Whether the call reads or writes so much of a body that it may wait for the disk.
+/// Whether the call reads or writes so much of a body, or a record, that it may wait for the disk.
 fn moves_much(call: &Call) -> bool {
     let asks_much = match call {
         Call::Write { stable, .. } => *stable,
         Call::ReadSums { count, .. } => *count > FEW_SUMS,
         Call::SetStatus { change, .. } => change.size.is_some(),
+        // The session's record gets a mark, and the file perhaps a version.
+        Call::Open { deny, key, .. } => *deny != DataUse::Nothing || key.is_some(),
         Call::Delegated { call, .. } => return moves_much(call),
         _ => false,
     };

@@ -19,6 +19,7 @@ mod exactly_once;
 mod file_call_table;
 mod file_calls;
 mod large_directory;
+mod opens;
 mod partial_administrators;
 mod posix_rules;
 mod promises;

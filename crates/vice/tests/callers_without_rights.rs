@@ -148,6 +148,13 @@ fn run(model: AccessRule, seed: u64) {
         if let Some(Ok(answer)) = &one {
             asking.learn(answer);
         }
+        if let Some(Ok(Answer::Opened { open, status })) = &one {
+            // Others would be refused the file for it from now on.
+            let close = Call::Close { fid: status.fid, open: *open };
+            for cell in &mut cells {
+                assert_eq!(cell.ask(session, caller, &close), Some(Ok(Answer::Done)));
+            }
+        }
         // The new files of these callers fill a small cell.
         cells.iter_mut().for_each(|cell| cell.rig.clients[OWNER].broken.clear());
     }
@@ -176,6 +183,7 @@ fn run(model: AccessRule, seed: u64) {
         "Write",
         "GetStatus",
         "Lock",
+        "Open",
         "Hold",
         "XattrGet",
         "Link",
@@ -183,7 +191,7 @@ fn run(model: AccessRule, seed: u64) {
         let [_, good] = answered.get(kind).copied().unwrap_or_default();
         assert!(good > 0, "{kind} was never allowed: {answered:?}");
     }
-    for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "SetStatus", "Allocate"] {
+    for kind in ["Read", "Write", "Seek", "ReadSums", "Lock", "Open", "SetStatus", "Allocate"] {
         let [refused, _] = answered.get(kind).copied().unwrap_or_default();
         assert!(refused > 0, "{kind} was never refused: {answered:?}");
     }

@@ -204,8 +204,10 @@ fn want(model: Model, label: &str) -> Want {
     let lists = model == Model::Lists;
     match label {
         "Root" | "VolumeStatus" | "Commit" | "CommitVolume" => Want::Nothing,
-        // The session's own locks and holds.
-        "Unlock" | "Hold" | "Unhold" | "ReclaimDone" | "Return" => Want::Nothing,
+        // The session's own locks, holds and opens.
+        "Close" | "Downgrade" | "Unlock" | "Hold" | "Unhold" | "ReclaimDone" | "Return" => {
+            Want::Nothing
+        }
         // The session has no delegation, so the caller's rights do not matter.
         "Delegated" => Want::Nothing,
         "LendBlank" => Want::Proof,
@@ -231,11 +233,14 @@ fn want(model: Model, label: &str) -> Want {
         | "Seek"
         | "ReadSums"
         | "OpenBody"
+        | "Open for reading"
         | "LendBody for reading" => Want::Data,
         "Write"
         | "Allocate"
         | "LendBody for writing"
         | "LendBody again"
+        | "Open for writing"
+        | "Open that denies"
         | "SettleBody"
         | "AdoptBody" => Want::Data,
         "Lock shared" | "Lock exclusive" | "Lock flock" => Want::Data,

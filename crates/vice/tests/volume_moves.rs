@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::common::*;
 use celldb::{CellDb, Embedded};
 use types::{
-    Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner,
-    NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,
-    VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
-    WhichVolume,
+    Answer, ByteRange, Call, Caller, DataUse, Fault, Fid, Finish, Lending, LockFamily, LockMode,
+    LockOwner, NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor,
+    Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume,
 };
 use vice::{CellAccess, Execution, ViceParts};
 
@@ -103,6 +103,12 @@ fn read(rig: &mut Rig, who: usize, fid: Fid) -> Result<Vec<u8>, Fault> {
         Answer::Data { data, .. } => Ok(data.to_vec()),
         other => panic!("{other:?}"),
     }
+}
+
+/// An open that denies everything.
+fn open(fid: Fid, claims: bool) -> Call {
+    let (access, deny) = (DataUse::Both, DataUse::Both);
+    Call::Open { fid, access, deny, key: None, claims }
 }
 
 fn lock(fid: Fid, reclaim: bool) -> Call {
@@ -210,8 +216,10 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     let volume = create(&mut from);
     let root = from.root_of(1, "data").unwrap();
     let (file, gone) = (from.file(root, "f"), from.file(root, "gone"));
+    let shared = from.file(root, "shared");
     let dir = from.make(2, &ROOT, root, "d", NewKind::Directory, 0o755);
     from.call(1, &ROOT, write(file, Some(0), b"before")).unwrap();
+    from.call(1, &ROOT, open(shared, false)).unwrap();
     from.call(1, &ROOT, write(gone, Some(0), b"open")).unwrap();
     // Client 1 has it open when it loses its name, and a lock on the other one; client 2 has a
     // delegation.
@@ -261,6 +269,9 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(read(&mut to, 1, file).unwrap(), b"before");
     assert_eq!(to.call(1, &ROOT, lock(file, true)), Ok(Answer::Done));
     assert_eq!(to.call(2, &ROOT, lock(file, true)), Err(Fault::Locked));
+    assert!(matches!(to.call(1, &ROOT, open(shared, true)), Ok(Answer::Opened { .. })));
+    assert_eq!(to.call(2, &ROOT, open(shared, true)), Err(Fault::ShareConflict), "SH-1");
+    assert_eq!(read(&mut to, 2, shared), Err(Fault::ShareConflict), "SH-2");
     assert_eq!(to.call(1, &ROOT, Call::Hold { fids: vec![gone] }), Ok(Answer::Done));
     assert!(to.call(2, &ROOT, write(file, Some(0), b"after")).is_ok());
     assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
@@ -274,6 +285,7 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
         Err(Fault::Expired),
         "the time for claims is over"
     );
+    assert_eq!(to.call(2, &ROOT, open(other, true)), Err(Fault::Expired));
     assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
     assert_eq!(to.call(1, &ROOT, Call::Unhold { fids: vec![gone] }), Ok(Answer::Done));
     assert_eq!(to.status(2, gone), Err(Fault::Stale));

@@ -88,6 +88,9 @@ fn is_urgent(call: &Call) -> bool {
             | Call::ReclaimDone
             | Call::Delegated { .. }
             | Call::Return { .. }
+            | Call::Close { .. }
+            | Call::Downgrade { .. }
+            | Call::Open { claims: true, .. }
             | Call::Lock { reclaim: true, .. }
     )
 }

@@ -74,6 +74,7 @@ messages! {
         Committed => Committed { verifier }
         Body => Body { status }
         Delegation => Delegation { status, slots }
+        Opened => Opened { status, open }
     }
     (
         Status => Status;

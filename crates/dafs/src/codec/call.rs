@@ -122,6 +122,9 @@ messages! {
         }
         Unlock => Unlock { fid, owner, range, family }
         TestLock => TestLock { fid, owner, range, family, mode }
+        Open => Open { fid, access, deny, claims: Flag("claims"), key }
+        Close => Close { fid, open }
+        Downgrade => Downgrade { fid, open, access, deny }
         Hold => Hold { fids: FIDS }
         Unhold => Unhold { fids: FIDS }
         ReclaimDone => ReclaimDone {}

@@ -12,10 +12,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use types::{
-    AllocateMode, Beside, BootVerifier, BreakReason, ByteRange, Cookie, DataVersion, Fid, Lending,
-    LockFamily, LockMode, LockOwner, Name, PartitionNo, PrincipalId, PrincipalKind, RemoveWhat,
-    RenameMode, Revision, RunKey, Secret, SeekWhat, ServerId, SiteKind, TaskState, Timestamp,
-    VnodeNo, VnodeSlots, VolumeId, VolumeKind, WhichVolume, XattrMode,
+    AllocateMode, Beside, BootVerifier, BreakReason, ByteRange, Cookie, DataUse, DataVersion, Fid,
+    Lending, LockFamily, LockMode, LockOwner, Name, OpenId, PartitionNo, PrincipalId,
+    PrincipalKind, RemoveWhat, RenameMode, Revision, RunKey, Secret, SeekWhat, ServerId, ShareKey,
+    SiteKind, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeId, VolumeKind, WhichVolume,
+    XattrMode,
 };
 
 use crate::WireError;
@@ -199,7 +200,8 @@ macro_rules! numbers {
 }
 
 numbers! {
-    BootVerifier: u64, Cookie: u64, DataVersion: u64, LockOwner: u64, PartitionNo: u32,
+    BootVerifier: u64, Cookie: u64, DataVersion: u64, LockOwner: u64, OpenId: u64,
+    PartitionNo: u32,
     Revision: u64, RunKey: u128, ServerId: u128, VnodeNo: u64, VolumeId: u64,
 }
 
@@ -229,6 +231,7 @@ choices! {
     AllocateMode: "allocate mode",
         one_of!(AllocateMode: Extend, KeepSize, PunchHole, ZeroExtend, ZeroKeepSize);
     Beside: "what is done beside", Beside::from_wire;
+    DataUse: "use of data", DataUse::from_wire;
     BreakReason: "reason", one_of!(BreakReason: Data, Status, Removed, Pressure, Recall);
     Lending: "lending", one_of!(Lending: Read, Write, Join);
     LockFamily: "lock family", one_of!(LockFamily: Posix, Flock);
@@ -289,6 +292,17 @@ impl Layout<Name> for Plain {
     fn get(&self, from: &mut FieldReader<'_>) -> Result<Name, WireError> {
         let length = from.length16("name bytes", NAME_BYTES_MAX)?;
         from.name(length)
+    }
+}
+
+/// Whether there is a key, and then the key.
+impl Layout<Option<ShareKey>> for Plain {
+    fn put(&self, to: &mut Writer, value: &Option<ShareKey>) {
+        to.bool(value.is_some()).raw(value.as_ref().map_or(&[], |key| &key.0[..]));
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<Option<ShareKey>, WireError> {
+        Ok(if from.bool("keyed")? { Some(ShareKey(from.array()?)) } else { None })
     }
 }
 

@@ -102,6 +102,7 @@ impl Leases {
             || self.delegations.is_recalled(dir)
             || self.delegations.cover(fid).is_some()
             || self.promises.is_known_elsewhere(fid, session)
+            || self.opens.is_open_elsewhere(fid, session)
         {
             return false;
         }

@@ -29,6 +29,7 @@ fn restarted(sessions: &[(u64, ClientId)], complete: bool) -> Leases {
         client: *client,
         incarnation: 1,
         delegated: false,
+        excluding: false,
     };
     let restart = Restart { known: sessions.iter().map(known).collect(), complete };
     Leases::new(LeaseConfig::default(), Some(&restart), SessionId(10), at(0))

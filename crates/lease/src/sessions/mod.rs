@@ -66,6 +66,8 @@ pub(crate) struct Session {
     pub reclaiming: bool,
     /// Its durable record says that it may have delegations.
     pub marked: bool,
+    /// Its durable record says that it may have opens that exclude others.
+    pub excluding: bool,
     /// No authenticated user has called through it yet (`leases/anonymous.rs`).
     pub anonymous: bool,
     /// Address of its client, for the limits of hosts; `None`: no limits apply.
@@ -148,6 +150,18 @@ impl Sessions {
     pub fn mark(&mut self, id: SessionId) {
         if let Some(known) = self.get_mut(id) {
             known.marked = true;
+        }
+    }
+
+    /// Whether the session's durable record says that it may have opens that exclude others.
+    pub fn may_exclude(&self, id: SessionId) -> bool {
+        self.get(id).is_some_and(|known| known.excluding)
+    }
+
+    /// Notes that the session's durable record now has the mark of such opens.
+    pub fn note_excluding(&mut self, id: SessionId) {
+        if let Some(known) = self.get_mut(id) {
+            known.excluding = true;
         }
     }
 
@@ -273,6 +287,7 @@ impl Sessions {
             expires,
             reclaiming,
             marked: false,
+            excluding: false,
             anonymous: false,
             host: None,
             breaks_before_proof: None,

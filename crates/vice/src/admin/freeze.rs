@@ -247,7 +247,7 @@ impl Freezing {
     /// serves here no more. The answer comes when no client trusts this server any more.
     ///
     /// # Errors
-    /// `Busy`: a client has locks in it, and trusts them as long as its lease runs.
+    /// `Busy`: a client has locks or opens in it, and trusts them as long as its lease runs.
     pub fn give_up(&self, ask: &mut CallContext<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
         // This server may have put it aside already, as the database said. Its clients may trust
         // it all the same.
@@ -259,14 +259,16 @@ impl Freezing {
         }
         let since = self.files.volumes().moves().given_up_since(id, ask.now);
         let mut leases = self.files.coherence().leases();
-        // After the volume ended its service: a lock that is granted now is seen by its call.
-        if leases.locks().has_any_in(id) {
+        // After the volume ended its service: a lock or an open that is granted now is
+        // seen by its call.
+        if leases.locks_mut().has_any_in(id) || leases.opens().has_any_in(id) {
             if ask.now < since + self.lease + MARGIN {
                 leases.locks_mut().refuse_waits_in(id, &mut ask.events);
                 let _ = leases.break_volume(ask.now, id, &mut ask.events);
                 return Err(Fault::Busy);
             }
             leases.locks_mut().forget_volume(id, &mut ask.events);
+            leases.opens().forget_volume(id);
         }
         drop(leases);
         Ok(self.files.coherence().break_volume(ask, id, Answer::Done))

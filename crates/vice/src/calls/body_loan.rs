@@ -11,8 +11,8 @@ use lease::Output;
 use store::{BodyLocation, Update, Vnode};
 use types::posix::touch_data;
 use types::{
-    Answer, BreakItem, BreakReason, Fault, Fid, Lending, SessionId, Time, Timestamp, VnodeNo,
-    VolumeId,
+    Answer, BreakItem, BreakReason, DataUse, Fault, Fid, Lending, SessionId, Time, Timestamp,
+    VnodeNo, VolumeId,
 };
 
 use super::data::need_file;
@@ -46,6 +46,15 @@ pub(crate) fn lend_body(
     need_file(&vnode)?;
     let right = if how == Lending::Read { Right::ReadData } else { Right::WriteData };
     files.need_data(ask, &volume, &vnode, right)?;
+    // The kernel reads what it writes into.
+    let uses = if how == Lending::Read { DataUse::Read } else { DataUse::Both };
+    files.need_share(ask, fid, uses)?;
+    if !volume.store.loans().has(fid.vnode)
+        && !files.coherence().leases().may_read(ask.origin.session)
+    {
+        // An open that denies it may yet be claimed (SH-5); none does of a body that is on loan.
+        return Err(Fault::Busy);
+    }
     files.promise(ask, &volume, &[fid])?;
     match how {
         Lending::Read if !matches!(vnode.place, BodyLocation::File { .. }) => {
@@ -206,6 +215,20 @@ fn tend_one(
     }
     drop(update);
     end_loan(files, loans, volume, fid)
+}
+
+/// Ends the loan if it is over.
+///
+/// # Errors
+/// `Busy`: a session has the body, or a process has it open for writing. Errors of the store.
+pub(super) fn need_no_loan(
+    files: &Files,
+    loans: &Loans,
+    volume: &ViceVolume,
+    fid: Fid,
+) -> Result<(), Fault> {
+    let is_over = !volume.store.loans().has(fid.vnode) || end_loan(files, loans, volume, fid)?;
+    if is_over { Ok(()) } else { Err(Fault::Busy) }
 }
 
 /// Ends the loan if no session has the body; whether it is over.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use store::Vnode;
 use types::posix::touch_data;
-use types::{AllocateMode, Answer, DataVersion, Fault, Fid, Kind, SeekWhat, limits};
+use types::{AllocateMode, Answer, DataUse, DataVersion, Fault, Fid, Kind, SeekWhat, limits};
 
 use super::status::written_by;
 use crate::access::Right;
@@ -120,6 +120,7 @@ fn with_body<T>(
     }
     need_file(reader.vnode())?;
     files.need_data(ask, volume, reader.vnode(), Right::ReadData)?;
+    files.need_share(ask, fid, DataUse::Read)?;
     files.promise(ask, volume, &[fid])?;
     look(&reader)
 }
@@ -137,6 +138,7 @@ pub(crate) fn write(
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
+    files.need_share(ask, fid, DataUse::Write)?;
     if data.len() > limits::PAYLOAD_BYTES_MAX {
         return Err(Fault::Invalid);
     }
@@ -181,6 +183,7 @@ pub(crate) fn allocate(
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
+    files.need_share(ask, fid, DataUse::Write)?;
     if length == 0 {
         return Err(Fault::Invalid);
     }

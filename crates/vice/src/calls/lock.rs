@@ -77,7 +77,7 @@ pub(crate) fn test_lock(
     check_lock(files, ask, fid, range, |_| Right::See)?;
     let request =
         LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
-    Ok(CallOutcome::Answer(Answer::LockTest(files.coherence().leases().locks().test(&request))))
+    Ok(CallOutcome::Answer(Answer::LockTest(files.coherence().leases().locks_mut().test(&request))))
 }
 
 /// A client that locks a file will read it next, so no other session may cover it: the promise

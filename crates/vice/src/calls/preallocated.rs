@@ -3,7 +3,7 @@
 
 use store::BlankName;
 use types::posix::touch_data;
-use types::{Answer, Fault, Fid};
+use types::{Answer, DataUse, Fault, Fid};
 
 use super::body_loan::has_ample_room;
 use super::data::need_file;
@@ -58,6 +58,7 @@ pub(crate) fn adopt_body(
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
+    files.need_share(ask, fid, DataUse::Both)?;
     files.promise(ask, &volume, &[fid])?;
     let blank = BlankName { session: ask.origin.session, number };
     let is_there = blanks.has(volume.no, blank);

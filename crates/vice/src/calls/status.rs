@@ -5,7 +5,9 @@ use types::posix::{
     self, SET_IDS, in_group, kills_privileges, owns, settable_mode, touch_data, touch_status,
     without_privileges,
 };
-use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, Timestamp, limits};
+use types::{
+    Answer, Caller, DataUse, Fault, Fid, Kind, SetTime, Status, StatusChange, Timestamp, limits,
+};
 
 use crate::access::{self, Right};
 use crate::call::CallerView;
@@ -123,6 +125,7 @@ fn check_change(
             true => files.need_data(ask, volume, vnode, Right::WriteData)?,
             false => access::need(asker, volume, vnode, Right::Write)?,
         }
+        files.need_share(ask, status.fid, DataUse::Write)?;
     }
     check_owner(asker.caller, status, wanted)?;
     if wanted.kill_privileges && *wanted == only_killing(wanted) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 use store::Vnode;
-use types::{Answer, BootVerifier, Fault, Fid, SessionId, VolumeId};
+use types::{Answer, BootVerifier, DataUse, Fault, Fid, SessionId, VolumeId};
 
 pub(crate) use change::Change;
 pub(crate) use sites::{OwnedBy, Sites};
@@ -192,6 +192,16 @@ impl Files {
         };
         let noted = self.opened.rights(ask.origin.session, vnode.status.fid);
         if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
+    }
+
+    /// Checks that no open of another session excludes the caller's from using the file's data so
+    /// (SH-2, SH-4). Called under the file's stripe, after the check of the caller's right: without
+    /// that a caller learns of no open (AC-1).
+    ///
+    /// # Errors
+    /// `ShareConflict`, `KeyConflict`.
+    pub fn need_share(&self, ask: &CallContext<'_>, fid: Fid, uses: DataUse) -> Result<(), Fault> {
+        self.coherence.leases().opens().check(ask.origin.session, fid, uses)
     }
 
     /// Notes the old rights `was` of a file for the sessions that may have it open. `here`: also

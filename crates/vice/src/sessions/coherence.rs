@@ -266,6 +266,7 @@ impl Coherence {
         let tables = self.tables.lock();
         let is_of = |change: &&PendingChange| change.fed.is_none_or(|fed| fed.volume == volume);
         let all = tables.pending.values().filter(is_of);
+        let all = all.filter(|change| !change.answer.is_only_here());
         all.map(|change| (change.origin, Bytes::from(encode(&change.answer)))).collect()
     }
 

@@ -20,8 +20,26 @@ use super::{Coherence, Requests};
 use crate::ViceConfig;
 use crate::volumes::Partitions;
 
-/// Flag in a session's durable record: it may have had delegations.
-const HAD_DELEGATIONS: u8 = 1;
+/// The marks in a session's durable record, a byte each, 1 or 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SessionMarks {
+    /// It may have had delegations.
+    delegating: bool,
+    /// It may have had opens that exclude others.
+    excluding: bool,
+}
+
+impl SessionMarks {
+    fn of_record(extra: &[u8]) -> SessionMarks {
+        let is_set = |at: usize| extra.get(at) == Some(&1);
+        SessionMarks { delegating: is_set(0), excluding: is_set(1) }
+    }
+
+    fn in_record(self) -> Bytes {
+        Bytes::copy_from_slice(&[u8::from(self.delegating), u8::from(self.excluding)])
+    }
+}
+
 /// Records that are checked while attaches wait.
 const CLIENTS_AT_ONCE: usize = 256;
 
@@ -49,7 +67,7 @@ pub(crate) struct Registry {
     slots_max: u32,
     /// Held while a session of a client is added or becomes authenticated.
     attaching: Mutex<()>,
-    /// Held while a session's record gets the mark of delegations.
+    /// Held while a session's record gets a mark.
     marking: Mutex<()>,
 }
 
@@ -81,11 +99,13 @@ impl Registry {
                 let origin = ReplyAddress { session, slot: reply.slot, request: reply.request };
                 requests.add_record(origin, reply.reply);
             }
+            let marks = SessionMarks::of_record(&record.extra);
             known.push(KnownSession {
                 session,
                 client: record.client,
                 incarnation: record.incarnation,
-                delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
+                delegated: marks.delegating,
+                excluding: marks.excluding,
             });
         }
         let is_known = |session| known.iter().any(|one: &KnownSession| one.session == session);
@@ -284,18 +304,47 @@ impl Registry {
     /// # Errors
     /// `Expired` if the session is over; `Medium`.
     pub fn mark_delegating(&self, session: SessionId) -> Result<(), Fault> {
+        self.mark(session, SessionMarks { delegating: true, excluding: false })
+    }
+
+    /// Records before a session's first open that excludes others that it may have such opens:
+    /// after a restart they wait until it has claimed them (SH-5).
+    ///
+    /// # Errors
+    /// As [`Registry::mark_delegating`].
+    pub fn mark_excluding(&self, session: SessionId) -> Result<(), Fault> {
+        self.mark(session, SessionMarks { delegating: false, excluding: true })
+    }
+
+    /// Adds these marks to the record of the session.
+    fn mark(&self, session: SessionId, new: SessionMarks) -> Result<(), Fault> {
         let _one_at_a_time = self.marking.lock();
         let leases = self.coherence.leases();
-        if leases.sessions().is_marked(session) {
+        let sessions = leases.sessions();
+        let had = SessionMarks {
+            delegating: sessions.is_marked(session),
+            excluding: sessions.may_exclude(session),
+        };
+        let marks = SessionMarks {
+            delegating: had.delegating || new.delegating,
+            excluding: had.excluding || new.excluding,
+        };
+        if marks == had {
             return Ok(());
         }
-        let (client, incarnation) = leases.sessions().owner(session).ok_or(Fault::Expired)?;
+        let (client, incarnation) = sessions.owner(session).ok_or(Fault::Expired)?;
         drop(leases);
-        let extra = Bytes::from_static(&[HAD_DELEGATIONS]);
+        let extra = marks.in_record();
         let home = self.partitions.home();
         home.sessions().put_session(&SessionRecord { session, client, incarnation, extra })?;
         home.sync()?;
-        self.coherence.leases().sessions_mut().mark(session);
+        let mut leases = self.coherence.leases();
+        if marks.delegating {
+            leases.sessions_mut().mark(session);
+        }
+        if marks.excluding {
+            leases.sessions_mut().note_excluding(session);
+        }
         Ok(())
     }
 

@@ -151,7 +151,7 @@ impl SlotTable {
 
     /// The last request of each slot of the sessions that may have changed the volume, also of
     /// those that ended lately. With its reply if that is remembered, and no bytes otherwise. A
-    /// request that runs counts as not made.
+    /// request that runs counts as not made, as does one whose answer is only this server's.
     pub fn of_volume(
         &self,
         volume: VolumeId,
@@ -168,6 +168,11 @@ impl SlotTable {
             }
             for (number, slot) in slots {
                 let (request, reply) = match &slot.last {
+                    Last::Replied(reply)
+                        if reply.as_ref().as_ref().is_ok_and(Answer::is_only_here) =>
+                    {
+                        (slot.request.saturating_sub(1), Bytes::new())
+                    }
                     Last::Running => (slot.request.saturating_sub(1), Bytes::new()),
                     Last::Replied(reply) => match &**reply {
                         Ok(answer) => (slot.request, encode(answer).into()),
@@ -249,7 +254,8 @@ impl SlotTable {
 
 #[cfg(test)]
 mod tests {
-    use types::{AuthLevel, RequestIdentity};
+    use types::posix::new_status;
+    use types::{AuthLevel, Fid, Kind, OpenId, RequestIdentity, Timestamp};
 
     use super::*;
 
@@ -318,6 +324,22 @@ mod tests {
         assert_eq!(table.client_of(SessionId(1)), None, "many have ended since");
         assert!(table.of_volume(volume, |_| Vec::new()).is_empty());
         assert_eq!(table.client_of(SessionId(20_000)), Some(ClientId(9)));
+    }
+
+    #[test]
+    fn sb5_an_open_is_answered_again_here_and_nowhere_else() {
+        let (mut table, volume) = (table(), VolumeId(7));
+        table.note_change(SessionId(1), volume);
+        let status = new_status(Fid::new(7, 2, 1), Kind::File, 0, (0, 0), Timestamp::default());
+        let made = Answer::Opened { open: OpenId(5), status };
+        for (request, answer) in [(1, Answer::Done), (2, made.clone())] {
+            assert!(matches!(table.begin(at(0, request)), Begin::Execute));
+            assert!(table.finish(at(0, request), Some(Ok(answer))));
+        }
+        assert!(matches!(table.begin(at(0, 2)), Begin::Replied(reply) if *reply == Ok(made)));
+        // A standby that takes over does not have the open, so the client opens there anew.
+        let known = table.of_volume(volume, |_| unreachable!("no such reply is encoded"));
+        assert_eq!(known, [(at(0, 1), Bytes::new())]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) struct HeldReply {
     pub stable: bool,
     pub origin: ReplyAddress,
     /// It is remembered when it is sent.
-    pub changes: bool,
+    pub remembered: bool,
     /// It was sent, or held, before the restart of this server; the slot has it.
     pub recorded: bool,
     pub result: Result<Answer, Fault>,
@@ -46,9 +46,9 @@ impl HeldReply {
 
     /// The reply record of a change that an earlier instance of this server made.
     pub fn recorded(origin: ReplyAddress, answer: Answer) -> HeldReply {
-        let (place, stable, changes, recorded, body) =
+        let (place, stable, remembered, recorded, body) =
             (FeedPlace::default(), false, true, true, None);
-        HeldReply { place, stable, origin, changes, recorded, result: Ok(answer), body }
+        HeldReply { place, stable, origin, remembered, recorded, result: Ok(answer), body }
     }
 }
 
@@ -405,7 +405,8 @@ impl Feeding {
         }
         // A change from before a base, which waited for something else until now.
         if let (Some(feed), Ok(answer), false) = (&self.feed, &reply.result, reply.recorded)
-            && reply.changes
+            && reply.remembered
+            && !answer.is_only_here()
             && (reply.place.feed != self.feed_id() || reply.place.position <= self.base_at)
         {
             feed.carry(vec![(reply.origin, Bytes::from(encode(answer)))]);

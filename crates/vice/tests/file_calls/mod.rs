@@ -5,9 +5,9 @@
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{
-    AllocateMode, Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fid, Lending, LockFamily,
-    LockMode, LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime,
-    StatusChange, Timestamp, XattrMode,
+    AllocateMode, Answer, ByteRange, Call, Caller, Cookie, CreateHow, DataUse, Fid, Lending,
+    LockFamily, LockMode, LockOwner, NewKind, OpenId, PrincipalId, RemoveWhat, RenameMode,
+    SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
 };
 
 use crate::common::{Rig, VOLUME, name};
@@ -84,6 +84,7 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
         wait: false,
         reclaim: false,
     };
+    let open = |access, deny| Call::Open { fid, access, deny, key: None, claims: false };
     let write = Call::Write {
         fid,
         offset: Some(0),
@@ -165,6 +166,14 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
                 range,
                 mode: LockMode::Exclusive,
             },
+        ),
+        ("Open for reading", open(DataUse::Read, DataUse::Nothing)),
+        ("Open for writing", open(DataUse::Write, DataUse::Nothing)),
+        ("Open that denies", open(DataUse::Write, DataUse::Read)),
+        ("Close", Call::Close { fid, open: OpenId(1) }),
+        (
+            "Downgrade",
+            Call::Downgrade { fid, open: OpenId(1), access: DataUse::Read, deny: DataUse::Nothing },
         ),
         ("Unlock", Call::Unlock { fid, owner, family: LockFamily::Posix, range }),
         ("Hold", Call::Hold { fids: vec![fid] }),
