@@ -187,11 +187,16 @@ impl Files {
             Err(Fault::AccessDenied) if !volume.lists.decide() => Fault::AccessDenied,
             judged => return judged,
         };
-        let allowed = |rights: &ModeRights| {
-            access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right).is_ok()
-        };
-        let noted = self.opened.rights(ask.origin.session, vnode.status.fid);
-        if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
+        let mut answer = Err(refused);
+        for rights in self.opened.rights(ask.origin.session, vnode.status.fid) {
+            match access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right) {
+                Ok(()) => return Ok(()),
+                // The groups, which the client did not send, may decide.
+                Err(Fault::GroupsNeeded) => answer = Err(Fault::GroupsNeeded),
+                Err(_) => {}
+            }
+        }
+        answer
     }
 
     /// Checks that no open of another session excludes the caller's from using the file's data so
