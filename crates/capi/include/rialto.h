@@ -32,6 +32,8 @@
  * the first rialto_connect, is not concerned. Until a child ends or executes a program it keeps the
  * parent's sockets: a server may notice the death of the parent later.
  *
+ * Unloading. The library stays in the process, also after dlclose.
+ *
  * Signals. No function may be called by a signal handler. A signal interrupts no function.
  *
  * Paths begin in the root volume; a leading '/' changes nothing. They are UTF-8. Symbolic links and
