@@ -124,6 +124,19 @@ check "others go on" python see "$at"
 export -f sessions as_before within; export cell before
 check "the sessions of the killed ones are over" within 40 bash -c as_before
 
+# The server is killed under a program, which goes on when it is there again.
+python3 "$top/python/tests/programs.py" busy again > "$base/busy" 2>&1 & program=$!
+within 30 sh -c "until grep -q busy '$base/busy'; do sleep 0.02; done" || cat "$base/busy"
+kill -9 "$server"
+check "the server is started again" says "starting it again" 0 within 90 "$RIALTO" up \
+    --dir "$cell" --at "$at"
+size=$(stat -c %s "$at/again")
+check "a program that lost its server goes on" within 60 sh -c \
+    "until [ \$(stat -c %s '$at/again') -gt $size ]; do sleep 0.1; done"
+check "and got no error" test "$(cat "$base/busy")" = busy
+kill -9 $program && wait $program 2> /dev/null
+check "each of its records is there once" python records "$at/again" once
+
 # Packages of others.
 others=$CACHE/python/venv/bin/python
 while read -r part needs; do
