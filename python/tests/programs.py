@@ -274,12 +274,16 @@ def busy(path):
                 number += 1
 
 
-def records(path):
-    """Whole records alone are in the file at the mount, and there are some."""
+def records(path, how=""):
+    """Whole records alone are in the file at the mount, and there are some; of one program: none is
+    there twice, and at most those are missing that it had not completed."""
     data = open(path, "rb").read()
     assert data and len(data) % 1000 == 0, len(data)
-    for at in range(0, len(data), 1000):
-        number = int(data[at:at + 8])
+    numbers = [int(data[at:at + 8]) for at in range(0, len(data), 1000)]
+    if how == "once":
+        assert len(set(numbers)) == len(numbers), "a record is there twice"
+        assert max(numbers) - len(numbers) < 16, "a record is missing"
+    for at, number in zip(range(0, len(data), 1000), numbers):
         assert data[at + 8:at + 1000] == b"\n" + bytes([number % 251]) * 991, at
 
 

@@ -14,10 +14,11 @@ export RIALTO_LIBRARY=$library RIALTO_SERVER=unix:$cell/server.sock
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$base/site
 
 # Where the interface and the examples were not built with the rest.
+export CARGO_TARGET_DIR=${RIALTO%/*/rialto}
+profile=dev; [ "${RIALTO%/release/rialto}" = "$RIALTO" ] || profile=release
 if [ ! -e "$library" ] || [ ! -x "$TOOLS/copy" ]; then
-    profile=(); [ "${RIALTO%/release/rialto}" = "$RIALTO" ] || profile=(--release)
-    check "the library is built" env -C "$top" CARGO_TARGET_DIR="${RIALTO%/*/rialto}" cargo build \
-        --locked "${profile[@]}" -p rialto-capi -p rialto-client --lib --examples
+    check "the library is built" env -C "$top" cargo build --locked --profile $profile \
+        -p rialto-capi -p rialto-client --lib --examples
 fi
 
 # As an installed package: with its entry points.
@@ -102,6 +103,10 @@ check "programs.md: Python" says "b'some bytes'" 0 within 60 python3 "$base/page
 
 # Programs are killed at any point; their server and other programs go on.
 server=$(head -n 1 "$cell/server.pid")
+sessions() { within 60 "$RIALTO" status --dir "$cell" --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["report"]["sessions"])'; }
+as_before() { until [ "$(sessions)" -le "$before" ]; do sleep 0.5; done; }
+before=$(sessions)
 kills=5; [ "$QUICK" = yes ] || kills=60
 killed=0
 for ((at_kill = 0; at_kill < kills; at_kill++)); do
@@ -116,7 +121,21 @@ check "whole records alone are in the file" python records "$at/killed"
 check "the server is the same process, and answers" test \
     "$(head -n 1 "$cell/server.pid")" = "$server"
 check "others go on" python see "$at"
-check "status too" says '"answers":true' 0 within 60 "$RIALTO" status --dir "$cell" --json
+export -f sessions as_before within; export cell before
+check "the sessions of the killed ones are over" within 40 bash -c as_before
+
+# The server is killed under a program, which goes on when it is there again.
+python3 "$top/python/tests/programs.py" busy again > "$base/busy" 2>&1 & program=$!
+within 30 sh -c "until grep -q busy '$base/busy'; do sleep 0.02; done" || cat "$base/busy"
+kill -9 "$server"
+check "the server is started again" says "starting it again" 0 within 90 "$RIALTO" up \
+    --dir "$cell" --at "$at"
+size=$(stat -c %s "$at/again")
+check "a program that lost its server goes on" within 60 sh -c \
+    "until [ \$(stat -c %s '$at/again') -gt $size ]; do sleep 0.1; done"
+check "and got no error" test "$(cat "$base/busy")" = busy
+kill -9 $program && wait $program 2> /dev/null
+check "each of its records is there once" python records "$at/again" once
 
 # Packages of others.
 others=$CACHE/python/venv/bin/python
@@ -135,8 +154,22 @@ filesystem fsspec
 tables fsspec, pandas, pyarrow
 END
 
-check "the sessions of programs are over with them" says '"answers":true' 0 within 60 "$RIALTO" \
-    status --dir "$cell" --json
+# The wheel has the library in it.
+if [ "$QUICK" = yes ]; then
+    note "the long form builds the wheel"
+elif [ ! -x "${others%/*}/maturin" ]; then
+    skip "no maturin for Python; 'scripts/setup.sh test' installs it"
+else
+    check "a wheel is built" env -C "$top/python" PATH="${others%/*}:$PATH" maturin build --locked \
+        --profile $profile --out "$base/wheel"
+    check "and installed" within 120 "$others" -m pip install --quiet --no-deps --no-index \
+        --disable-pip-version-check --target "$base/installed" "$base"/wheel/*.whl
+    for part in operations filesystem; do
+        check "Python: $part, with the wheel" within 120 env -u RIALTO_LIBRARY \
+            PYTHONPATH="$base/installed" "$others" "$top/python/tests/programs.py" $part "$at"
+    done
+fi
+
 check "down" within 90 "$RIALTO" down --dir "$cell"
 check "without a server a program says so" says "ReachError" 1 python operations "$at"
 finish

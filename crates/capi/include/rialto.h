@@ -32,6 +32,8 @@
  * the first rialto_connect, is not concerned. Until a child ends or executes a program it keeps the
  * parent's sockets: a server may notice the death of the parent later.
  *
+ * Unloading. The library stays in the process, also after dlclose.
+ *
  * Signals. No function may be called by a signal handler. A signal interrupts no function.
  *
  * Paths begin in the root volume; a leading '/' changes nothing. They are UTF-8. Symbolic links and
@@ -234,11 +236,12 @@ int rialto_has_lane(rialto_connection_t *connection);
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Makes memory of at least `bytes` bytes, which servers can access. Its pages are taken at once. A
- * server accepts 64 of them, so make few and large ones.
+ * server accepts 64 of them, and the bytes of others go over the socket: make few and large ones.
  * RIALTO_EMEMORY: the system has none left. */
 int rialto_memory_alloc(rialto_connection_t *connection, size_t bytes, rialto_memory_t **memory);
 
-/* Ends a memory's handle. The memory goes with the last of its buffers. */
+/* Ends a memory's handle. The memory goes with the last of its buffers; if an operation has used
+ * it, when the connection's sessions end, too: make memory once, and cut buffers from it anew. */
 int rialto_memory_free(rialto_memory_t *memory);
 
 /* Cuts a buffer of `bytes` bytes, with any content, from a free part of the memory. Buffers begin

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -105,7 +106,10 @@ pub struct CompletionRecord {
 pub struct GroupObject {
     group: Group,
     flying: Mutex<Flights>,
+    /// The thread that takes completions holds this lock while it waits.
     ready: Mutex<VecDeque<CompletionRecord>>,
+    /// Operations that are flying or ready.
+    count: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -173,9 +177,11 @@ impl GroupObject {
             return Err((&HANDLE).into());
         }
         let key = flying.all.insert(flight);
+        self.count.fetch_add(1, Ordering::Relaxed);
         drop(flying);
         operation(&self.group, buffer, key as u64).map_err(|NotBegun { buffer, error }| {
             drop(self.flying.lock().all.remove(key));
+            self.count.fetch_sub(1, Ordering::Relaxed);
             object.give_back(buffer);
             error.into()
         })
@@ -183,7 +189,7 @@ impl GroupObject {
 
     /// Operations whose completions the program does not have.
     pub fn len(&self) -> usize {
-        self.flying.lock().all.len() + self.ready.lock().len()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Ends it, if it has no operations and no thread waits for some.
@@ -238,6 +244,7 @@ impl GroupObject {
         }
         let count = ready.len().min(most);
         let enough = count >= least || self.group.is_empty();
+        self.count.fetch_sub(count, Ordering::Relaxed);
         ready.drain(..count).enumerate().for_each(|(at, done)| take(at, done));
         Ok((count, enough))
     }
@@ -271,4 +278,22 @@ impl GroupObject {
 
 fn number(error: DirectError) -> i32 {
     Failure::from(error).number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_for_which_a_thread_waits_is_in_use_and_countable() {
+        let group = GroupObject::default();
+        let waits = group.ready.lock();
+        assert_eq!(group.len(), 0);
+        let taken = group.wait(0, 1, &Patience::None, |_, _| panic!("there is none"));
+        assert_eq!(taken.unwrap_err().number, IN_USE.number);
+        assert_eq!(group.close().unwrap_err().number, IN_USE.number);
+        drop(waits);
+        assert!(group.wait(1, 1, &Patience::Endless, |_, _| {}).unwrap().1);
+        group.close().unwrap();
+    }
 }
