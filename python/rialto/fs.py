@@ -5,7 +5,7 @@
                     storage_options={"server": "unix:/srv/rialto/server.sock"})
 
 Model: a path is one in the cell, without a leading "/". The cell is that of `server`, or of the
-environment's RIALTO_SERVER. What is written goes to the file piece by piece, under its own name.
+environment's RIALTO_SERVER. Written bytes go to the file piece by piece, under its own name.
 """
 
 import datetime

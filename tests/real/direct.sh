@@ -46,8 +46,8 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.py"):
 END
 check "the package is in the words of Python 3.9" python3 "$base/syntax.py" "$top/python"
 
-# With clear text over TCP, and a directory in which *nobody* may write: programs cannot show the
-# tokens of a user yet.
+# With clear text over TCP, and a directory in which the anonymous caller may write: programs cannot
+# show the tokens of a user yet.
 check "a cell" within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell direct.test --trust-root \
     --trust 127.0.0.0/8 --listen 127.0.0.1:0 --clear
 mkdir -m 777 "$at/open"
