@@ -21,6 +21,8 @@ pub struct Group {
     completions: Arc<CompletionGroup>,
     flying: Mutex<Slab<Flight>>,
     begun: AtomicU64,
+    /// One thread waits at a time: two could each wait for what the other one has taken.
+    waiting: Mutex<()>,
 }
 
 /// An operation that was begun.
@@ -82,10 +84,16 @@ impl Group {
     }
 
     /// Waits until `least` operations are complete, or all, for at most `within`; returns all that
-    /// are, the earliest first.
+    /// are, the earliest first. If another thread waits for the group, waits until that one is done
+    /// first.
     pub fn wait(&self, least: usize, within: Option<Duration>) -> Vec<Completion> {
-        let least = least.min(self.len());
         let until = within.map(|within| Instant::now() + within);
+        let waiting = match until {
+            None => Some(self.waiting.lock()),
+            Some(until) => self.waiting.try_lock_until(until),
+        };
+        let Some(_waiting) = waiting else { return Vec::new() };
+        let least = least.min(self.len());
         while self.completions.len() < least && until.is_none_or(|until| Instant::now() < until) {
             match &self.volumes()[..] {
                 [] => break,
@@ -102,8 +110,10 @@ impl Group {
         self.take()
     }
 
-    /// The operations that are complete now. Makes no system call on the server's host.
+    /// The operations that are complete now; none while another thread waits for the group. Makes
+    /// no system call on the server's host.
     pub fn poll(&self) -> Vec<Completion> {
+        let Some(_waiting) = self.waiting.try_lock() else { return Vec::new() };
         if self.completions.is_empty() {
             self.volumes().iter().for_each(|volume| volume.look_into_lane());
         }

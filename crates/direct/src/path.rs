@@ -55,7 +55,8 @@ impl Place {
     /// # Errors
     /// As [`Place::find`].
     pub fn parent(cell: &DirectCell, path: &str) -> Result<(Place, Name), DirectError> {
-        let (parent, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let path = path.trim_end_matches('/');
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let name = Name::new(name.as_bytes()).map_err(|_| DirectError::BadPath)?;
         Ok((Place::find(cell, parent, LastLink::Followed)?, name))
     }

@@ -221,6 +221,49 @@ fn threads_share_a_session_and_each_gets_its_own() {
 }
 
 #[test]
+fn threads_that_wait_for_one_group_all_go_on() {
+    let served = Served::new();
+    let cell = served.cell();
+    let memory = cell.memory(4 * MIB).unwrap();
+    let file = DirectFile::create(&cell, "file", 0o644).unwrap();
+    let group = Group::new();
+    for _ in 0..200 {
+        for tag in 0..12 {
+            file.append(&group, buffer(&memory, &[1; 8]), tag).unwrap();
+        }
+        let taken: usize = std::thread::scope(|threads| {
+            let wait = || threads.spawn(|| group.wait(5, None).len());
+            let all: Vec<_> = (0..3).map(|_| wait()).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(taken + group.wait(usize::MAX, None).len() == 12);
+    }
+}
+
+#[test]
+fn memory_that_is_given_up_is_the_servers_no_more() {
+    let served = Served::new();
+    let cell = served.cell();
+    let memory = cell.memory(MIB).unwrap();
+    let file = DirectFile::create(&cell, "file", 0o644).unwrap();
+    let group = Group::new();
+    file.write(&group, buffer(&memory, &pattern(0, 5000)), 0, 0).unwrap();
+    one(&group).result.unwrap();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut before = 0;
+    for round in 0..300 {
+        let memory = cell.memory(64 << 10).unwrap();
+        assert_eq!(read(&memory, &file, 100, 50), pattern(100, 50));
+        if round == 20 {
+            before = descriptors();
+        }
+    }
+    assert!(cell.has_lane());
+    assert!(descriptors() < before + 20, "{} after {before}", descriptors());
+    make_directory(&cell, "dir/", 0o755).unwrap();
+}
+
+#[test]
 fn a_cancelled_operation_completes_once() {
     let served = Served::new();
     let cell = served.cell();

@@ -163,6 +163,7 @@ impl Session {
         if !is_new {
             return handle;
         }
+        self.shared.regions.take_given_up().into_iter().for_each(|over| self.end_region(over));
         let (operations, session) = {
             let core = self.shared.core.lock();
             (core.operations(), core.machine.id())

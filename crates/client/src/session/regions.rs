@@ -1,7 +1,7 @@
 //! Memory of this process that requests of a session may name.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use mem::arena::Arena;
 use parking_lot::Mutex;
@@ -14,21 +14,33 @@ pub(crate) struct ClientRegions(Mutex<RegionTable>);
 #[derive(Default)]
 struct RegionTable {
     last: u32,
-    arenas: HashMap<u32, Arc<Arena>>,
+    /// Memory that its owner has given up is not needed: no operation has a part of it.
+    arenas: HashMap<u32, Weak<Arena>>,
 }
 
 impl ClientRegions {
     /// The handle of memory, and whether it is new.
     pub fn handle(&self, arena: &Arc<Arena>) -> (u32, bool) {
         let mut table = self.0.lock();
-        let known = table.arenas.iter().find(|(_, other)| Arc::ptr_eq(other, arena));
+        let is_it = |other: &Weak<Arena>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(arena));
+        let known = table.arenas.iter().find(|(_, other)| is_it(other));
         if let Some((handle, _)) = known {
             return (*handle, false);
         }
         table.last += 1;
         let handle = table.last;
-        table.arenas.insert(handle, Arc::clone(arena));
+        table.arenas.insert(handle, Arc::downgrade(arena));
         (handle, true)
+    }
+
+    /// Removes the memory that was given up; the handles.
+    pub fn take_given_up(&self) -> Vec<u32> {
+        let mut table = self.0.lock();
+        let is_over = |(_, arena): &(&u32, &Weak<Arena>)| arena.strong_count() == 0;
+        let over: Vec<u32> =
+            table.arenas.iter().filter(is_over).map(|(handle, _)| *handle).collect();
+        over.iter().for_each(|handle| drop(table.arenas.remove(handle)));
+        over
     }
 
     /// Removes memory.
@@ -42,9 +54,10 @@ impl ClientRegions {
     /// The system has no descriptors left.
     pub fn files(&self) -> std::io::Result<Vec<(u32, OwnedFd)>> {
         let table = self.0.lock();
-        let file = |(handle, arena): (&u32, &Arc<Arena>)| {
-            arena.memory().file().try_clone().map(|file| (*handle, file))
-        };
-        table.arenas.iter().map(file).collect()
+        let there = table.arenas.iter().filter_map(|(handle, arena)| {
+            let arena = arena.upgrade()?;
+            Some(arena.memory().file().try_clone().map(|file| (*handle, file)))
+        });
+        there.collect()
     }
 }
