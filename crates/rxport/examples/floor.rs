@@ -52,9 +52,8 @@ fn send(to: SocketAddr) -> Outcome {
 fn receive() -> Outcome {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-    let mut sender = Command::new(std::env::current_exe()?)
-        .arg(socket.local_addr()?.to_string())
-        .spawn()?;
+    let mut sender =
+        Command::new(std::env::current_exe()?).arg(socket.local_addr()?.to_string()).spawn()?;
     let mut bytes = vec![0; 32 << 16];
     let mut metas = [RecvMeta::default(); 32];
     let (mut arrived, mut began, mut used) = (0, None, 0.0);
@@ -65,10 +64,7 @@ fn receive() -> Outcome {
         let count = match state.recv(UdpSockRef::from(&socket), &mut buffers, &mut metas) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let mut poll = [rustix::event::PollFd::new(
-                    &socket,
-                    rustix::event::PollFlags::IN,
-                )];
+                let mut poll = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
                 rustix::event::poll(&mut poll, None)?;
                 continue;
             }
