@@ -6,7 +6,8 @@
 //! between question and answer (CB-3). It ends
 //!
 //! - with a break of the file, before the break is sent, so before it can be acknowledged (CB-1);
-//! - with an answer that shows another version: the session changed the file itself;
+//! - with an answer that shows another status: the session changed the file itself. A read whose
+//!   answer comes after that one may have been executed before the change, and leaves no view;
 //! - when rights changed anywhere, or the cell's rules, or the credential's handle was given to
 //!   another caller; and when the caller's token ends.
 
@@ -45,7 +46,7 @@ struct ReadState {
     views: HashMap<Fid, SmallVec<[View; 1]>>,
     /// How many there are.
     count: usize,
-    /// Rises with each end of a promise.
+    /// Rises with each end of a promise, and with each change that the session may have made.
     ends: u64,
     /// Reads that came through the lane and are not answered, by slot and request.
     asked: HashMap<(u32, u64), AskedRead>,
@@ -160,10 +161,12 @@ impl DirectReads {
         let credential = asked.as_ref().map(|asked| asked.credential);
         let Some(asked) = asked.and_then(|asked| asked.widened) else {
             if let Ok(answer) = result {
-                for status in answer.statuses_mut() {
+                let is_read = matches!(answer, Answer::Data { .. });
+                let shown = answer.statuses_mut();
+                state.ends += u64::from(!is_read && !shown.is_empty());
+                for status in shown {
                     let views = state.views.get(&status.fid);
-                    let is_other = |view: &View| view.status.data_version != status.data_version;
-                    if views.is_some_and(|views| views.iter().any(is_other)) {
+                    if views.is_some_and(|views| views.iter().any(|view| view.status != *status)) {
                         state.forget(status.fid);
                     }
                 }
@@ -247,5 +250,55 @@ impl View {
             judged_by: asked.judged_by,
             token_ends: asked.token_ends,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use types::{DataVersion, Kind, Uniquifier, VnodeNo, VolumeId};
+
+    use super::*;
+
+    const FID: Fid = Fid { volume: VolumeId(1), vnode: VnodeNo(2), unique: Uniquifier(3) };
+    const JUDGED: JudgedBy = JudgedBy { rights: 1, rules: 1 };
+
+    fn status(version: u64) -> Status {
+        let made = types::posix::new_status(FID, Kind::File, 0o644, (0, 0), Timestamp::new(1, 0));
+        Status { data_version: DataVersion(version), size: 100, ..made }
+    }
+
+    fn ask(reads: &DirectReads, slot: u32) {
+        let mut call = Call::Read { fid: FID, offset: 0, length: 100 };
+        reads.expect((slot, 1), 0);
+        reads.ask((slot, 1), &Caller::ROOT, JUDGED, &mut call);
+    }
+
+    fn answer(reads: &DirectReads, blocks: &VerifiedBlocks, slot: u32, version: u64) {
+        let data = Bytes::from(vec![version as u8; 100]);
+        let mut result = Ok(Answer::Data { status: status(version), data, end: true });
+        reads.answer((slot, 1), &mut result, blocks);
+    }
+
+    fn finds(reads: &DirectReads, blocks: &VerifiedBlocks) -> bool {
+        let when = (JUDGED, Timestamp::new(1, 0));
+        reads.find(0, (FID, 0, 100), when, blocks).is_some()
+    }
+
+    #[test]
+    fn a_read_from_before_a_change_answered_after_it_leaves_no_view() {
+        let (reads, blocks) = (DirectReads::default(), VerifiedBlocks::new(1 << 20));
+        ask(&reads, 1);
+        let mut written = Ok(Answer::Status(status(2)));
+        reads.answer((2, 1), &mut written, &blocks);
+        answer(&reads, &blocks, 1, 1);
+        assert!(!finds(&reads, &blocks), "the session has seen version 2");
+        ask(&reads, 1);
+        answer(&reads, &blocks, 1, 2);
+        assert!(finds(&reads, &blocks));
+        // Another status of the same data.
+        let mut changed = Ok(Answer::Status(Status { mode: 0o600, ..status(2) }));
+        reads.answer((2, 1), &mut changed, &blocks);
+        assert!(!finds(&reads, &blocks));
     }
 }

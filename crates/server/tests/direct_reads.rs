@@ -11,7 +11,7 @@ use mem::arena::{Arena, Buffer};
 use server::CellPlace;
 use types::{
     Answer, Call, Caller, DataUse, Fault, Fid, GuardCall, RemoveWhat, RequestIdentity, ShareKey,
-    StatusChange, Whom,
+    StatusChange, Whom, XattrMode,
 };
 
 use crate::common::*;
@@ -245,6 +245,49 @@ fn dr4_a_file_that_is_cut_or_removed_is_so_at_once() {
     direct.warm(&cell, &Caller::ROOT, fid);
     let (dir, what) = (root(&other), RemoveWhat::File);
     ask(&other, Call::Remove { dir, name: name("file"), what, hold: false });
+    let gone = direct.read_as(&Caller::ROOT, fid, 0, 10);
+    assert_eq!(gone.unwrap_err().fault(), Some(Fault::Stale));
+}
+
+#[test]
+fn dr9_a_session_reads_what_it_changed_itself() {
+    let cell = Cell::new();
+    let direct = Direct::of(&cell);
+    let session = &direct.session;
+    let fid = file(session, "file", 50_000);
+    let status = || {
+        let buffer = Arc::new(direct.arena.buffer(10).unwrap());
+        let call = Call::Read { fid, offset: 0, length: 10 };
+        match direct.call(&Caller::ROOT, call, &buffer).unwrap() {
+            Answer::Data { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    };
+    direct.warm(&cell, &Caller::ROOT, fid);
+    set_mode(session, fid, 0o640);
+    assert_eq!(status().mode, 0o640);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    let (key, value) = (Bytes::from_static(b"user.key"), Bytes::from_static(b"value"));
+    let before = status().status_version;
+    ask(session, Call::XattrSet { fid, name: key, value, mode: XattrMode::Either });
+    assert!(status().status_version > before);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    direct.write(fid, Some(0), &[7; 10]);
+    assert_eq!(direct.read(fid, 0, 10), [7; 10]);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    let change = StatusChange { size: Some(5), ..StatusChange::default() };
+    ask(session, Call::SetStatus { fid, change });
+    assert_eq!(direct.read(fid, 0, 10), [7; 5]);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    let (dir, link) = (root(session), name("link"));
+    ask(session, Call::Link { fid, dir, name: link.clone() });
+    assert_eq!(status().links, 2);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    let what = RemoveWhat::File;
+    ask(session, Call::Remove { dir, name: link, what, hold: false });
+    assert_eq!(status().links, 1);
+    direct.warm(&cell, &Caller::ROOT, fid);
+    ask(session, Call::Remove { dir, name: name("file"), what, hold: false });
     let gone = direct.read_as(&Caller::ROOT, fid, 0, 10);
     assert_eq!(gone.unwrap_err().fault(), Some(Fault::Stale));
 }
