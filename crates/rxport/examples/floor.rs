@@ -3,8 +3,7 @@
 //! `cargo run --release -p rxport --example floor` starts a sender as a child process. It sends
 //! packets of 1,444 bytes with a window of 32, one system call each, as OpenAFS's client does; this
 //! process takes what is there in one system call, acknowledges it with one datagram of 66 bytes,
-//! and rests for 40 us, as the port does. Nothing else is done with the bytes. Prints the rate and
-//! the processor time of this process for each GiB.
+//! and rests for 40 us, as the port does. Nothing else is done with the bytes. It prints the rate
 //! and the processor time of this process for each GiB.
 use std::error::Error;
 use std::io::{ErrorKind, IoSliceMut};
