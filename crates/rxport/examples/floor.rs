@@ -5,6 +5,7 @@
 //! process takes what is there in one system call, acknowledges it with one datagram of 66 bytes,
 //! and rests for 40 us, as the port does. Nothing else is done with the bytes. It prints the rate
 //! and the processor time of this process for each GiB.
+
 use std::error::Error;
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
