@@ -254,6 +254,8 @@ CALLS = {
                          key=Maybe(Raw(16)))),
     133: ('Close', Record(fid=FID, open=U64)),
     134: ('Downgrade', Record(fid=FID, open=U64, access=DATA_USE, deny=DATA_USE)),
+    135: ('PersistLock', Record(fid=FID, owner=U64, start=U64, end=U64, pid=U32, how=choice(3))),
+    136: ('FinishLock', Record(fid=FID, owner=U64, start=U64, end=U64)),
 }
 NUMBERS = {name: number for number, (name, _) in CALLS.items()}
 WITH_PAYLOAD = ('Write', 'VolumeApply')

@@ -6,5 +6,6 @@ FAULTS = dict(enumerate((
     'CrossVolume', 'NoXattr', 'XattrTooBig', 'Locked', 'Deadlock', 'Cancelled', 'Damaged', 'Medium',
     'Unsupported', 'Busy', 'ChainAborted', 'GroupsNeeded', 'Expired', 'NoVolume', 'NothingThere',
     'NoCredential', 'NameTooLong', 'NotDelegated', 'Offline', 'Conflict', 'CellAway', 'NoPrincipal',
-    'TokenExpired', 'Fenced', 'TokenRefused', 'ShareConflict', 'KeyConflict'), start=1))
+    'TokenExpired', 'Fenced', 'TokenRefused', 'ShareConflict', 'KeyConflict',
+    'LockBroken'), start=1))
 NUMBERS = {name: number for number, name in FAULTS.items()}

@@ -72,11 +72,13 @@ impl AfsCall<'_> {
             Call::XattrGet { .. } | Call::XattrRemove { .. } => Err(Fault::NoXattr.into()),
             Call::XattrList { .. } => Ok(Answered::plain(Answer::XattrNames(Vec::new()))),
             Call::Delegate { .. } | Call::Delegated { .. } => Err(Fault::NotDelegated.into()),
-            // AFS reserves no room, makes no holes, and knows no opens.
+            // AFS reserves no room, makes no holes, and knows neither opens nor persistent locks.
             Call::Allocate { .. }
             | Call::Open { .. }
             | Call::Close { .. }
             | Call::Downgrade { .. }
+            | Call::PersistLock { .. }
+            | Call::FinishLock { .. }
             | Call::MakeUnnamed { .. }
             | Call::ByVnode { .. }
             | Call::XattrSet { .. }

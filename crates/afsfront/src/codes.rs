@@ -96,6 +96,8 @@ impl From<Fault> for Refusal {
             Fault::ReadOnly => Refusal::READ_ONLY,
             Fault::CrossVolume => Refusal::CROSS_DEVICE,
             Fault::Locked | Fault::Deadlock => Refusal::LOCKED,
+            // No EWOULDBLOCK, upon which a client would ask again without end.
+            Fault::LockBroken => Refusal::MEDIUM,
             Fault::NameTooLong => Refusal::NAME_TOO_LONG,
             Fault::NoVolume => Refusal::NO_VOLUME,
             Fault::Offline => Refusal::OFFLINE,

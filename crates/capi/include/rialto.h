@@ -109,6 +109,7 @@ enum rialto_error {
     RIALTO_ETOKENREFUSED = -39, /* token is not accepted */
     RIALTO_ESHARECONFLICT = -40, /* another program has the file open, and denies this */
     RIALTO_EKEYCONFLICT = -41, /* the file is open with another key, or without one */
+    RIALTO_ELOCKBROKEN = -42, /* a persistent lock ended abnormally: the file needs a repair */
     RIALTO_ENULL = -1001, /* a pointer is NULL that must not be */
     RIALTO_EHANDLE = -1002, /* no such handle: it was closed, or never made */
     RIALTO_EINUSE = -1003, /* an operation or another thread uses it now */

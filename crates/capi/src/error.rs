@@ -109,6 +109,7 @@ pub(crate) fn errno_of_fault(fault: Fault) -> c_int {
         | Fault::Fenced
         | Fault::ShareConflict
         | Fault::KeyConflict => libc::EACCES,
+        Fault::LockBroken => libc::EOWNERDEAD,
         Fault::NotPermitted => libc::EPERM,
         Fault::NoSpace => libc::ENOSPC,
         Fault::QuotaExceeded => libc::EDQUOT,

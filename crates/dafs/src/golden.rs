@@ -306,6 +306,24 @@ fn calls() -> Vec<(&'static str, Call)> {
                 deny: DataUse::Both,
             },
         ),
+        (
+            "persist-lock",
+            Call::PersistLock {
+                fid: file,
+                owner: LockOwner(0x1111_2222_3333_4444),
+                pid: 4711,
+                range: ByteRange { start: 0, end: 4095 },
+                how: PersistHow::Repairs,
+            },
+        ),
+        (
+            "finish-lock",
+            Call::FinishLock {
+                fid: file,
+                owner: LockOwner(0x1111_2222_3333_4444),
+                range: ByteRange::ALL,
+            },
+        ),
         ("hold", Call::Hold { fids: vec![file, dir] }),
         ("unhold", Call::Unhold { fids: Vec::new() }),
         ("reclaim-done", Call::ReclaimDone),

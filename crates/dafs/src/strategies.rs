@@ -11,9 +11,9 @@ use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange,
     Call, Caller, CellCall, Changed, ClientId, Cookie, CreateHow, DataUse, DataVersion, DirEntry,
     Fault, Fid, Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode,
-    LockOwner, Name, NewKind, OpenId, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
-    RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime,
-    ShareKey, Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo,
+    LockOwner, Name, NewKind, OpenId, PartitionInfo, PartitionNo, PersistHow, PrincipalId, Pull,
+    RemoveWhat, RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId,
+    SetTime, ShareKey, Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo,
     TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
     VolumeInfo, VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
@@ -156,6 +156,10 @@ fn family() -> impl Strategy<Value = LockFamily> {
 
 fn data_use() -> impl Strategy<Value = DataUse> {
     proptest::sample::select(&DataUse::ALL)
+}
+
+fn persist_how() -> impl Strategy<Value = PersistHow> {
+    prop_oneof![Just(PersistHow::New), Just(PersistHow::Claims), Just(PersistHow::Repairs)]
 }
 
 fn lock_mode() -> impl Strategy<Value = LockMode> {
@@ -656,6 +660,14 @@ fn lock_calls() -> impl Strategy<Value = Call> {
         (fid(), any::<u64>()).prop_map(|(fid, open)| Call::Close { fid, open: OpenId(open) }),
         (fid(), any::<u64>(), data_use(), data_use()).prop_map(|(fid, open, access, deny)| {
             Call::Downgrade { fid, open: OpenId(open), access, deny }
+        }),
+        (fid(), owner(), any::<u32>(), range(), persist_how()).prop_map(
+            |(fid, owner, pid, range, how)| Call::PersistLock { fid, owner, pid, range, how }
+        ),
+        (fid(), owner(), range()).prop_map(|(fid, owner, range)| Call::FinishLock {
+            fid,
+            owner,
+            range
         }),
         vec(fid(), 0..50).prop_map(|fids| Call::Hold { fids }),
         vec(fid(), 0..50).prop_map(|fids| Call::Unhold { fids }),

@@ -41,7 +41,7 @@ pub use hold::Holds;
 pub use holder::{CallStart, Holder};
 pub use leases::{Leases, Listed, Promised, SessionOpens, TableSizes};
 pub use limits::LimitsMet;
-pub use lock::{LockOutcome, LockRequest, LockTable};
+pub use lock::{LockOutcome, LockRecord, LockRequest, LockTable, PassesBroken};
 pub use opens::{OpenRequest, Opens};
 pub use output::{BreakTicket, EndReason, Output};
 pub use promises::Promises;

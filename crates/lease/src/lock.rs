@@ -19,12 +19,17 @@
 //! queueing never closes a cycle. `flock` has no such refusal, on Linux as here. Requests that do
 //! not wait ignore the queue.
 //!
+//! A *persistent* lock has a record with its file, which the driver passes here before each request
+//! ([`LockTable::set_records`]). A record whose lock is not held is *broken*: a request for its
+//! bytes is refused, also one that waited while the lock was held (PL-1).
+//!
 //! The cost of a request grows with the locks and requests that conflict with it, not with the
 //! other ones of the file.
 
 mod graph;
 mod held;
 mod intervals;
+mod persistent;
 mod ranges;
 mod table;
 
@@ -36,6 +41,8 @@ use types::{
 };
 
 use crate::output::Output;
+pub use persistent::LockRecord;
+use persistent::Records;
 use table::{Table, Turn, Wait};
 
 /// A request for a lock.
@@ -55,6 +62,29 @@ pub struct LockRequest {
     pub range: ByteRange,
     /// Shared or exclusive.
     pub mode: LockMode,
+    /// The broken locks that do not keep it out.
+    pub passes: PassesBroken,
+}
+
+/// The broken locks that do not keep a request out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassesBroken {
+    /// None.
+    Nothing,
+    /// Those of an owner with the same number, which claims its lock.
+    OwnersOwn,
+    /// All: the owner repairs the file.
+    All,
+}
+
+impl PassesBroken {
+    fn passes(self, broken: LockOwner, requester: LockOwner) -> bool {
+        match self {
+            PassesBroken::Nothing => false,
+            PassesBroken::OwnersOwn => broken == requester,
+            PassesBroken::All => true,
+        }
+    }
 }
 
 /// Result of a lock request.
@@ -149,6 +179,7 @@ pub struct LockTable {
     stuck: HashMap<SessionOwner, BTreeSet<(Key, Turn)>>,
     accounts: HashMap<SessionId, Account>,
     deferred: BTreeMap<Turn, Deferred>,
+    records: Records,
     /// Locks held, of all sessions.
     held: usize,
     last_turn: Turn,
@@ -164,10 +195,29 @@ impl LockTable {
             stuck: HashMap::new(),
             accounts: HashMap::new(),
             deferred: BTreeMap::new(),
+            records: Records::default(),
             held: 0,
             last_turn: Turn::default(),
             limits,
         }
+    }
+
+    /// The file has these persistent locks. Called before each request for a lock of the file, and
+    /// after each change of its records, under the file's stripe.
+    pub fn set_records(&mut self, fid: Fid, records: Vec<LockRecord>) {
+        self.records.set(fid, records);
+    }
+
+    /// Forgets the file's records if it has no lock and no request: the next one brings them.
+    pub fn forget_if_unlocked(&mut self, fid: Fid) {
+        if self.deferred.is_empty() && !self.tables.contains_key(&(fid, LockFamilyOrd::Posix)) {
+            self.records.forget(fid);
+        }
+    }
+
+    /// Whether the holder of a persistent lock holds all of its bytes exclusively.
+    pub fn is_held(&self, fid: Fid, record: &LockRecord) -> bool {
+        record.is_held(self.tables.get(&(fid, LockFamilyOrd::Posix)))
     }
 
     /// Locks held; a POSIX owner's neighbouring bytes in one mode are one lock.
@@ -211,6 +261,10 @@ impl LockTable {
         }
         let wanted = Wait::new(origin, request);
         let key = (request.fid, wanted.owner.family);
+        if self.records.keep_out(key, &wanted, self.tables.get(&key)) {
+            self.drop_if_empty(key);
+            return LockOutcome::Refused(Fault::LockBroken);
+        }
         let table = self.tables.entry(key).or_default();
         let blocked = table.is_blocked(&wanted);
         if !blocked && (!wait || !self.is_queued(key, &wanted)) {
@@ -391,7 +445,7 @@ impl LockTable {
     /// Grace is over: answers the stored requests, in the order in which they came.
     pub(crate) fn undefer(&mut self, out: &mut Vec<Output>) {
         while let Some(turn) = self.deferred.keys().next().copied() {
-            let Some(Deferred { origin, request, wait }) = self.undefer_one(turn) else { return };
+            let Some(Deferred { origin, request, wait }) = self.undefer_one(turn) else { break };
             let result = match self.lock(origin, &request, wait, out) {
                 LockOutcome::Granted => Ok(()),
                 LockOutcome::Refused(fault) => Err(fault),
@@ -399,6 +453,8 @@ impl LockTable {
             };
             out.push(Output::LockDone { origin, result });
         }
+        let tables = &self.tables;
+        self.records.retain(|fid| tables.contains_key(&(fid, LockFamilyOrd::Posix)));
     }
 
     /// Ends the session: answers its requests, and grants its locks to waiting requests (LK-2).
@@ -558,6 +614,10 @@ impl LockTable {
             return None;
         }
         self.dequeue(key, turn);
+        if self.records.keep_out(key, &wait, self.tables.get(&key)) {
+            out.push(Output::LockDone { origin: wait.origin, result: Err(Fault::LockBroken) });
+            return Some(wait.range);
+        }
         let opens = self.grant(key, &wait);
         moved.push(wait.owner);
         out.push(Output::LockDone { origin: wait.origin, result: Ok(()) });
@@ -581,8 +641,9 @@ impl LockTable {
     }
 
     fn drop_if_empty(&mut self, key: Key) {
-        if self.tables.get(&key).is_some_and(Table::is_empty) {
+        if self.tables.get(&key).is_none_or(Table::is_empty) {
             self.tables.remove(&key);
+            self.forget_if_unlocked(key.0);
         }
     }
 }

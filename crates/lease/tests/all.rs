@@ -6,5 +6,6 @@
 mod delegation;
 mod locks;
 mod opens;
+mod persistent;
 mod promises;
 mod strangers;

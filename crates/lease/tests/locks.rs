@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease::{EndReason, LeaseConfig, Leases, LockOutcome, LockRequest, Output};
+use lease::{EndReason, LeaseConfig, Leases, LockOutcome, LockRequest, Output, PassesBroken};
 use proptest::prelude::*;
 use types::{
     ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId, Time,
@@ -216,6 +216,7 @@ impl World {
             family,
             range: ByteRange { start: want.range.0, end: want.range.1 },
             mode: if want.exclusive { LockMode::Exclusive } else { LockMode::Shared },
+            passes: PassesBroken::Nothing,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lease::{
     AnonymousConfig, AttachError, CallStart, EndReason, Holder, LeaseConfig, Leases, LockOutcome,
-    LockRequest, Output, RenewalOutcome,
+    LockRequest, Output, PassesBroken, RenewalOutcome,
 };
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode,
@@ -163,7 +163,16 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
     let lock = |leases: &mut Leases, session: SessionId, number: u64| {
         let range = ByteRange { start: 0, end: 0 };
         let (owner, family, mode) = (LockOwner(number), LockFamily::Posix, LockMode::Shared);
-        let request = LockRequest { fid: fid(1), session, owner, pid: 1, family, range, mode };
+        let request = LockRequest {
+            fid: fid(1),
+            session,
+            owner,
+            pid: 1,
+            family,
+            range,
+            mode,
+            passes: PassesBroken::Nothing,
+        };
         let origin = ReplyAddress { session, slot: 0, request: number };
         leases.lock(origin, &request, true, false, &mut Vec::new())
     };
@@ -308,7 +317,19 @@ fn lock_of(session: SessionId, fid: Fid, start: u64) -> (ReplyAddress, LockReque
     let (owner, family, mode) = (LockOwner(start), LockFamily::Posix, LockMode::Exclusive);
     let range = ByteRange { start, end: start };
     let origin = ReplyAddress { session, slot: 0, request: start };
-    (origin, LockRequest { fid, session, owner, pid: 1, family, range, mode })
+    (
+        origin,
+        LockRequest {
+            fid,
+            session,
+            owner,
+            pid: 1,
+            family,
+            range,
+            mode,
+            passes: PassesBroken::Nothing,
+        },
+    )
 }
 
 #[test]

@@ -215,6 +215,8 @@ impl ModelTree {
             | Call::Open { .. }
             | Call::Close { .. }
             | Call::Downgrade { .. }
+            | Call::PersistLock { .. }
+            | Call::FinishLock { .. }
             | Call::Delegate { .. }
             | Call::Return { .. }
             | Call::ServerReport

@@ -46,6 +46,8 @@ pub fn of_fault(fault: Fault) -> Errno {
         // As NFS's client on Linux says of an open that a share reservation denies. EBUSY or EAGAIN
         // would have programs try again, for as long as another program likes.
         Fault::ShareConflict | Fault::KeyConflict => Errno::ACCESS,
+        // As a robust mutex says of a holder that died.
+        Fault::LockBroken => Errno::OWNERDEAD,
         Fault::NothingThere => Errno::NXIO,
         Fault::NameTooLong => Errno::NAMETOOLONG,
     }
@@ -147,6 +149,7 @@ mod tests {
             (Fault::TokenRefused, Errno::ACCESS),
             (Fault::ShareConflict, Errno::ACCESS),
             (Fault::KeyConflict, Errno::ACCESS),
+            (Fault::LockBroken, Errno::OWNERDEAD),
         ];
         assert_eq!(table.map(|(fault, _)| fault), Fault::ALL);
         for (fault, errno) in table {

@@ -16,6 +16,7 @@ mod lane_attacks;
 mod opens;
 mod packed_bodies;
 mod peer_versions;
+mod persistent_locks;
 mod principals;
 mod proxy;
 mod pulls;

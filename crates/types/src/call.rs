@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
     AuthCall, Behalf, ByteRange, CellCall, Cookie, DataUse, Fault, Fid, GuardCall, Kind,
-    LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name, OpenId, PrincipalId,
-    PtsCall, ShareKey, Timestamp, VolumeCall,
+    LockFamily, LockMode, LockOwner, MountPoint, MountPointError, Name, OpenId, PersistHow,
+    PrincipalId, PtsCall, ShareKey, Timestamp, VolumeCall,
 };
 
 /// The kinds of file that `Make` makes.
@@ -561,6 +561,34 @@ pub enum Call {
         range: ByteRange,
         /// Shared or exclusive.
         mode: LockMode,
+    },
+
+    /// Makes an exclusive POSIX lock persistent, and takes it first if the owner does not have it;
+    /// it does not wait. If the lock ends otherwise than by [`Call::FinishLock`], later requests
+    /// for its bytes are refused with `LockBroken` until an owner repairs the file
+    /// (docs/spec/sharing.md). Answer: `Done`, when the lock's record is on the disk.
+    PersistLock {
+        /// The file.
+        fid: Fid,
+        /// The owner of the lock within this session.
+        owner: LockOwner,
+        /// The process that asks, for `F_GETLK` of others.
+        pid: u32,
+        /// The bytes that the lock covers.
+        range: ByteRange,
+        /// How the session comes to it.
+        how: PersistHow,
+    },
+    /// Ends persistent locks of the owner that lie in the range, normally: the file's data are on
+    /// the disk, then the records go, then the bytes are unlocked. `Stale`: there is no such lock.
+    /// Answer: `Done`.
+    FinishLock {
+        /// The file.
+        fid: Fid,
+        /// The owner of the lock within this session.
+        owner: LockOwner,
+        /// The bytes that are unlocked.
+        range: ByteRange,
     },
 
     /// Opens a file: what the session does with its data, and what others may not do meanwhile

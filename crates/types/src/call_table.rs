@@ -281,6 +281,8 @@ calls! {
     Open = 132,              "open",                Opened,     Session,Arguments, File;
     Close = 133,             "close",               Done,       Session,Never,     Anybody;
     Downgrade = 134,         "downgrade",           Done,       Session,Never,     Anybody;
+    PersistLock = 135,       "persist_lock",        Done,       File,   Disk,      File;
+    FinishLock = 136,        "finish_lock",         Done,       File,   Disk,      Anybody;
 }
 
 impl Procedure {
@@ -547,6 +549,8 @@ macro_rules! files {
             | Call::Open { fid, .. }
             | Call::Close { fid, .. }
             | Call::Downgrade { fid, .. }
+            | Call::PersistLock { fid, .. }
+            | Call::FinishLock { fid, .. }
             | Call::Delegate { fid } => [Some(fid), None],
             Call::Delegated { call, .. } => call.$again(),
             Call::Link { fid, dir, .. } => [Some(fid), Some(dir)],
@@ -612,6 +616,8 @@ impl Call {
             Call::Open { .. } => Procedure::Open,
             Call::Close { .. } => Procedure::Close,
             Call::Downgrade { .. } => Procedure::Downgrade,
+            Call::PersistLock { .. } => Procedure::PersistLock,
+            Call::FinishLock { .. } => Procedure::FinishLock,
             Call::Hold { .. } => Procedure::Hold,
             Call::Unhold { .. } => Procedure::Unhold,
             Call::ReclaimDone => Procedure::ReclaimDone,
@@ -753,6 +759,8 @@ impl Call {
             | Call::Open { .. }
             | Call::Close { .. }
             | Call::Downgrade { .. }
+            | Call::PersistLock { .. }
+            | Call::FinishLock { .. }
             | Call::Hold { .. }
             | Call::Unhold { .. }
             | Call::ReclaimDone

@@ -130,11 +130,14 @@ pub enum Fault {
     /// The file is open with a key that the caller does not have.
     #[error("the file is open with another key, or without one")]
     KeyConflict = 41,
+    /// A persistent lock of some of these bytes ended abnormally, and no one has repaired the file.
+    #[error("the holder of a persistent lock did not finish its work; the file needs a repair")]
+    LockBroken = 42,
 }
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Fault; 41] = [
+    pub const ALL: [Fault; 42] = [
         Fault::NotFound,
         Fault::Exists,
         Fault::NotDirectory,
@@ -176,6 +179,7 @@ impl Fault {
         Fault::TokenRefused,
         Fault::ShareConflict,
         Fault::KeyConflict,
+        Fault::LockBroken,
     ];
 
     /// The fault with the given wire value.
@@ -195,6 +199,6 @@ mod tests {
             assert_eq!(Fault::from_wire(fault as u16), Some(fault));
         }
         assert_eq!(Fault::from_wire(0), None);
-        assert_eq!(Fault::from_wire(42), None);
+        assert_eq!(Fault::from_wire(43), None);
     }
 }

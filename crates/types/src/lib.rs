@@ -61,7 +61,7 @@ pub use fid::{
 pub use health::DiskHealth;
 pub use hex::{hex, unhex, unhex_array};
 pub use joining::{Invitation, InvitedServer, ServerRoles};
-pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
+pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner, PersistHow};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
 pub use packed::PackedRun;

@@ -41,6 +41,32 @@ impl ByteRange {
     pub const fn overlaps(self, other: ByteRange) -> bool {
         self.start <= other.end && other.start <= self.end
     }
+
+    /// Whether every byte of the other lies in this one.
+    pub const fn contains(self, other: ByteRange) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// The bytes of this range that do not lie in the other: a part before it, and one behind it.
+    pub fn without(self, other: ByteRange) -> impl Iterator<Item = ByteRange> {
+        let before = (self.start < other.start)
+            .then(|| ByteRange { start: self.start, end: self.end.min(other.start - 1) });
+        let behind = (self.end > other.end)
+            .then(|| ByteRange { start: self.start.max(other.end + 1), end: self.end });
+        before.into_iter().chain(behind)
+    }
+}
+
+/// How a session comes to a persistent lock (docs/spec/sharing.md). Wire values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PersistHow {
+    /// No persistent lock of these bytes ended abnormally.
+    New = 1,
+    /// The same owner had the lock at the server that the volume came from.
+    Claims = 2,
+    /// The owner repairs what an abnormal end left behind.
+    Repairs = 3,
 }
 
 /// The lock that prevents another.

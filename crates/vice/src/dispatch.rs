@@ -12,6 +12,7 @@ use crate::base::CallCounters;
 use crate::call::{CallContext, CallOutcome};
 use crate::calls::cell::CellParts;
 use crate::calls::joining::Admission;
+use crate::calls::persistent_lock;
 use crate::calls::{
     acl, auth, body_loan, cell, data, delegate, entries, guard, lock, make, opens, preallocated,
     remove, rename, status, volume, xattr,
@@ -121,6 +122,10 @@ impl Dispatch {
                 lock::unlock(files, ask, *fid, *owner, *family, *range)
             }
             Call::TestLock { .. } => lock::test_lock(files, ask, call),
+            Call::PersistLock { .. } => persistent_lock::persist_lock(files, ask, call),
+            Call::FinishLock { fid, owner, range } => {
+                persistent_lock::finish_lock(files, ask, *fid, *owner, *range)
+            }
             Call::Open { .. } => opens::open(files, loans, &self.registry, ask, call),
             Call::Close { fid, open } => opens::close(files, ask, *fid, *open),
             Call::Downgrade { fid, open, access, deny } => {

@@ -21,6 +21,7 @@ mod file_calls;
 mod large_directory;
 mod opens;
 mod partial_administrators;
+mod persistent_locks;
 mod posix_rules;
 mod promises;
 mod pulls;

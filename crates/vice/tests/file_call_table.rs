@@ -205,9 +205,8 @@ fn want(model: Model, label: &str) -> Want {
     match label {
         "Root" | "VolumeStatus" | "Commit" | "CommitVolume" => Want::Nothing,
         // The session's own locks, holds and opens.
-        "Close" | "Downgrade" | "Unlock" | "Hold" | "Unhold" | "ReclaimDone" | "Return" => {
-            Want::Nothing
-        }
+        "Close" | "Downgrade" | "FinishLock" | "Unlock" | "Hold" | "Unhold" | "ReclaimDone"
+        | "Return" => Want::Nothing,
         // The session has no delegation, so the caller's rights do not matter.
         "Delegated" => Want::Nothing,
         "LendBlank" => Want::Proof,
@@ -243,7 +242,7 @@ fn want(model: Model, label: &str) -> Want {
         | "Open that denies"
         | "SettleBody"
         | "AdoptBody" => Want::Data,
-        "Lock shared" | "Lock exclusive" | "Lock flock" => Want::Data,
+        "Lock shared" | "Lock exclusive" | "Lock flock" | "PersistLock" => Want::Data,
         label => panic!("{label} is new: add the right that it needs"),
     }
 }

@@ -10,9 +10,9 @@ use crate::common::*;
 use celldb::{CellDb, Embedded};
 use types::{
     Answer, ByteRange, Call, Caller, DataUse, Fault, Fid, Finish, Lending, LockFamily, LockMode,
-    LockOwner, NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor,
-    Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    VolumeState, WhichVolume,
+    LockOwner, NewKind, PartitionNo, PersistHow, Revision, ServerId, ServerInfo, Site, SiteKind,
+    StreamCursor, Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume,
 };
 use vice::{CellAccess, Execution, ViceParts};
 
@@ -289,6 +289,44 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     assert_eq!(read(&mut to, 1, gone).unwrap(), b"open");
     assert_eq!(to.call(1, &ROOT, Call::Unhold { fids: vec![gone] }), Ok(Answer::Done));
     assert_eq!(to.status(2, gone), Err(Fault::Stale));
+}
+
+#[test]
+fn pl3_persistent_locks_go_with_their_volume() {
+    for is_claimed in [true, false] {
+        let (mut from, mut to) = (Rig::new(Ground::memory(), 3), Rig::new(Ground::memory(), 4));
+        let volume = create(&mut from);
+        let root = from.root_of(1, "data").unwrap();
+        let fid = from.file(root, "f");
+        let (owner, range) = (LockOwner(77), ByteRange::ALL);
+        let persist = |owner, how| Call::PersistLock { fid, owner, pid: 1, range, how };
+        from.call(1, &ROOT, persist(owner, PersistHow::New)).unwrap();
+        hold(&mut from, volume.id, 5000).unwrap();
+        let sealed = seal(&mut from, volume.id);
+        carry(&mut from, &mut to, &sealed);
+        ask(&mut from, VolumeCall::Remove { id: volume.id }).unwrap();
+        ask(&mut to, VolumeCall::Serve { id: volume.id }).unwrap();
+        // The client has another session here than there.
+        let (client, other) = (3, 2);
+        assert_eq!(to.call(other, &ROOT, lock(fid, false)), Err(Fault::LockBroken));
+        let claim = persist(owner, PersistHow::Claims);
+        if is_claimed {
+            let Call::Lock { family, mode, .. } = lock(fid, true) else { panic!() };
+            let call =
+                Call::Lock { fid, owner, pid: 1, family, range, mode, wait: false, reclaim: true };
+            assert_eq!(to.call(client, &ROOT, call), Ok(Answer::Done));
+            assert_eq!(to.call(other, &ROOT, lock(fid, false)), Err(Fault::Locked));
+            assert_eq!(to.call(client, &ROOT, claim), Ok(Answer::Done));
+            let finish = Call::FinishLock { fid, owner, range };
+            assert_eq!(to.call(client, &ROOT, finish), Ok(Answer::Done));
+            assert_eq!(to.call(other, &ROOT, lock(fid, false)), Ok(Answer::Done));
+        } else {
+            let repair = persist(LockOwner(5), PersistHow::Repairs);
+            assert_eq!(to.call(other, &ROOT, repair), Ok(Answer::Done));
+            let late = to.call(client, &ROOT, claim);
+            assert_eq!(late, Err(Fault::Expired), "another repaired the file meanwhile");
+        }
+    }
 }
 
 #[test]

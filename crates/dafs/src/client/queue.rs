@@ -90,6 +90,7 @@ fn is_urgent(call: &Call) -> bool {
             | Call::Return { .. }
             | Call::Close { .. }
             | Call::Downgrade { .. }
+            | Call::FinishLock { .. }
             | Call::Open { claims: true, .. }
             | Call::Lock { reclaim: true, .. }
     )

@@ -125,6 +125,8 @@ messages! {
         Open => Open { fid, access, deny, claims: Flag("claims"), key }
         Close => Close { fid, open }
         Downgrade => Downgrade { fid, open, access, deny }
+        PersistLock => PersistLock { fid, owner, range, pid, how }
+        FinishLock => FinishLock { fid, owner, range }
         Hold => Hold { fids: FIDS }
         Unhold => Unhold { fids: FIDS }
         ReclaimDone => ReclaimDone {}

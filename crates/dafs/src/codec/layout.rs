@@ -13,7 +13,7 @@ use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use types::{
     AllocateMode, Beside, BootVerifier, BreakReason, ByteRange, Cookie, DataUse, DataVersion, Fid,
-    Lending, LockFamily, LockMode, LockOwner, Name, OpenId, PartitionNo, PrincipalId,
+    Lending, LockFamily, LockMode, LockOwner, Name, OpenId, PartitionNo, PersistHow, PrincipalId,
     PrincipalKind, RemoveWhat, RenameMode, Revision, RunKey, Secret, SeekWhat, ServerId, ShareKey,
     SiteKind, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeId, VolumeKind, WhichVolume,
     XattrMode,
@@ -236,6 +236,7 @@ choices! {
     Lending: "lending", one_of!(Lending: Read, Write, Join);
     LockFamily: "lock family", one_of!(LockFamily: Posix, Flock);
     LockMode: "lock mode", lock_mode;
+    PersistHow: "how a lock is made persistent", one_of!(PersistHow: New, Claims, Repairs);
     PrincipalKind: "kind of principal", PrincipalKind::from_wire;
     RemoveWhat: "what to remove", one_of!(RemoveWhat: File, Directory, MountPoint);
     RenameMode: "rename mode",

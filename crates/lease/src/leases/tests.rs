@@ -6,6 +6,7 @@ use types::{BreakReason, ByteRange, LockFamily, LockMode, LockOwner, Name};
 
 use super::*;
 use crate::config::KnownSession;
+use crate::lock::PassesBroken;
 use crate::promises::merged;
 
 const A: ClientId = ClientId(0xa);
@@ -60,6 +61,7 @@ fn exclusive(session: SessionId) -> LockRequest {
         family,
         range: ByteRange::ALL,
         mode,
+        passes: PassesBroken::Nothing,
     }
 }
 

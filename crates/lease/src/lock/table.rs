@@ -7,7 +7,7 @@ use types::{ByteRange, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId}
 use super::held::HeldLock;
 use super::intervals::{Intervals, Ranged};
 use super::ranges;
-use super::{LockFamilyOrd, LockRequest, SessionOwner};
+use super::{LockFamilyOrd, LockRequest, PassesBroken, SessionOwner};
 
 /// The place of a waiting request: a lower one came earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +23,7 @@ pub(super) struct Wait {
     pub pid: u32,
     pub range: ByteRange,
     pub mode: LockMode,
+    pub passes: PassesBroken,
 }
 
 impl Wait {
@@ -36,7 +37,8 @@ impl Wait {
             LockFamily::Posix => request.range,
             LockFamily::Flock => ByteRange::ALL,
         };
-        Wait { origin, turn: Turn(u64::MAX), owner, pid: request.pid, range, mode: request.mode }
+        let LockRequest { pid, mode, passes, .. } = *request;
+        Wait { origin, turn: Turn(u64::MAX), owner, pid, range, mode, passes }
     }
 
     /// Whether the request and a lock of the arguments cannot both be held.
@@ -134,6 +136,12 @@ impl Table {
             && mine
                 .filter(|held| held.mode == LockMode::Exclusive)
                 .any(|held| held.range.overlaps(wanted.range))
+    }
+
+    /// Whether an owner with this number has all of the bytes exclusively.
+    pub fn has_exclusively(&self, owner: LockOwner, range: ByteRange) -> bool {
+        let mut held = self.exclusive.overlapping(range);
+        held.any(|held| held.owner.owner == owner && held.range.contains(range))
     }
 
     /// Locks of a session in this table.

@@ -12,7 +12,16 @@ fn many_locks_of_others_are_not_looked_at() {
             let session = SessionId(session);
             let (range, mode) = (ByteRange { start, end: start }, LockMode::Exclusive);
             let (owner, family) = (LockOwner(owner), LockFamily::Posix);
-            let request = LockRequest { fid, session, owner, pid: 1, family, range, mode };
+            let request = LockRequest {
+                fid,
+                session,
+                owner,
+                pid: 1,
+                family,
+                range,
+                mode,
+                passes: PassesBroken::Nothing,
+            };
             let origin = ReplyAddress { session, slot: 0, request: start };
             locks.lock(origin, &request, true, out)
         };
@@ -48,6 +57,7 @@ fn request(
         family,
         range: ByteRange { start, end },
         mode,
+        passes: PassesBroken::Nothing,
     }
 }
 

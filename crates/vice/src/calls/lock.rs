@@ -1,9 +1,10 @@
 //! Locks, holds, and the reclaims after a restart: the leases' calls, for existing files.
 
-use lease::LockRequest;
+use lease::{LockRequest, PassesBroken};
 use store::Vnode;
 use types::{Answer, ByteRange, Call, Fault, Fid, LockFamily, LockMode, LockOwner};
 
+use super::persistent_lock;
 use crate::access::Right;
 use crate::call::{CallContext, CallOutcome};
 use crate::files::Files;
@@ -19,18 +20,25 @@ pub(crate) fn lock(
     let Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } = *call else {
         return Err(Fault::Invalid);
     };
-    let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
+    let (session, passes) = (ask.origin.session, claimed(reclaim));
+    let request = LockRequest { fid, session, owner, pid, family, range, mode, passes };
     ask.reclaims = reclaim;
-    check_lock(files, ask, fid, range, |volume| match (mode, family) {
+    // No persistent lock of the file begins or ends before the request is in the table.
+    let (volume, _seen) = files.look_at(ask, fid)?;
+    let vnode = volume.vnode(fid)?;
+    let right = match (mode, family) {
         (LockMode::Shared, _) => Right::LockShared,
         // As on Linux: `fcntl` needs a descriptor that writes, `flock` any.
         (LockMode::Exclusive, LockFamily::Flock) if !volume.lists.decide() => Right::LockShared,
         (LockMode::Exclusive, _) => Right::LockExclusive,
-    })?;
+    };
+    check_lock(files, ask, &volume, &vnode, range, right)?;
+    let records = persistent_lock::records(&volume, &vnode)?;
     // A volume that has just arrived accepts claims; the first one gets the lock, and the other
     // is refused.
     let claims = reclaim && files.volumes().moves().takes_claims(fid.volume);
-    let outcome = files.coherence().lock(ask, &request, wait && !claims, reclaim && !claims)?;
+    let (wait, reclaim) = (wait && !claims, reclaim && !claims);
+    let outcome = files.coherence().lock(ask, &request, records, wait, reclaim)?;
     // A volume that was given up meanwhile was searched for locks before this one was there.
     if files.volumes().any_volume(fid.volume).is_ok_and(|volume| volume.is_superseded()) {
         if matches!(outcome, CallOutcome::Waits) {
@@ -41,6 +49,11 @@ pub(crate) fn lock(
         return Err(Fault::NoVolume);
     }
     Ok(outcome)
+}
+
+/// An owner that claims a persistent lock passes its record.
+fn claimed(reclaim: bool) -> PassesBroken {
+    if reclaim { PassesBroken::OwnersOwn } else { PassesBroken::Nothing }
 }
 
 pub(crate) fn unlock(
@@ -74,9 +87,10 @@ pub(crate) fn test_lock(
     let Call::TestLock { fid, owner, family, range, mode } = *call else {
         return Err(Fault::Invalid);
     };
-    check_lock(files, ask, fid, range, |_| Right::See)?;
-    let request =
-        LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
+    let (volume, _seen) = files.look_at(ask, fid)?;
+    check_lock(files, ask, &volume, &volume.vnode(fid)?, range, Right::See)?;
+    let (session, passes) = (ask.origin.session, PassesBroken::Nothing);
+    let request = LockRequest { fid, session, owner, pid: 0, family, range, mode, passes };
     Ok(CallOutcome::Answer(Answer::LockTest(files.coherence().leases().locks_mut().test(&request))))
 }
 
@@ -85,16 +99,16 @@ pub(crate) fn test_lock(
 fn check_lock(
     files: &Files,
     ask: &mut CallContext<'_>,
-    fid: Fid,
+    volume: &ViceVolume,
+    vnode: &Vnode,
     range: ByteRange,
-    right: impl Fn(&ViceVolume) -> Right,
+    right: Right,
 ) -> Result<(), Fault> {
-    let (volume, _seen) = files.look_at(ask, fid)?;
-    files.need_data(ask, &volume, &volume.vnode(fid)?, right(&volume))?;
+    files.need_data(ask, volume, vnode, right)?;
     if range.start > range.end {
         return Err(Fault::Invalid);
     }
-    files.promise(ask, &volume, &[fid])
+    files.promise(ask, volume, &[vnode.status.fid])
 }
 
 /// A file that is removed, or that the caller may neither read nor write, cannot be held: a

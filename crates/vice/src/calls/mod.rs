@@ -13,6 +13,7 @@ pub(crate) mod joining;
 pub(crate) mod lock;
 pub(crate) mod make;
 pub(crate) mod opens;
+pub(crate) mod persistent_lock;
 pub(crate) mod preallocated;
 pub(crate) mod remove;
 pub(crate) mod rename;

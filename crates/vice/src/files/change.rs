@@ -34,9 +34,17 @@ pub(crate) struct Change<'v> {
     breaks: Vec<BreakItem>,
     removed: Option<(Vnode, bool)>,
     room: QuotaReservation<'v>,
-    sync: Option<Vnode>,
+    sync: Option<Synced>,
     made: Option<(Fid, Fid)>,
     spread: Spread,
+}
+
+/// The part of a change that is on the disk before the reply.
+enum Synced {
+    /// The records, and the body of this file.
+    Body(Box<Vnode>),
+    /// The records.
+    Records,
 }
 
 /// The sessions whose promises a change breaks.
@@ -101,6 +109,14 @@ impl<'v> Change<'v> {
         self.put(vnode, BreakReason::Data, name.cloned());
     }
 
+    /// Adds the vnode's new state, of which no client sees anything: promises stay. It is on the
+    /// disk before the reply.
+    pub fn put_unseen(&mut self, vnode: &Vnode) {
+        self.update.put_vnode(vnode);
+        self.promise(vnode.status.fid);
+        self.sync = Some(Synced::Records);
+    }
+
     fn put(&mut self, vnode: &Vnode, reason: BreakReason, name: Option<Name>) {
         debug_assert!(
             self.is_not_older(vnode),
@@ -155,7 +171,7 @@ impl<'v> Change<'v> {
 
     /// The body must be stable before the reply.
     pub fn sync(&mut self, vnode: &Vnode) {
-        self.sync = Some(vnode.clone());
+        self.sync = Some(Synced::Body(Box::new(vnode.clone())));
     }
 }
 
@@ -200,8 +216,10 @@ impl Files {
                 return Ok(self.coherence.break_volume(ask, change.volume.store.id(), answer));
             }
         }
-        if let Some(vnode) = &change.sync {
-            change.volume.store.sync_body(vnode)?;
+        if let Some(synced) = &change.sync {
+            if let Synced::Body(vnode) = synced {
+                change.volume.store.sync_body(vnode)?;
+            }
             change.volume.partition.sync()?;
         }
         // No session has number 0, so no session is excepted.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use lease::{BreakTicket, Leases, LockOutcome, LockRequest, Output};
+use lease::{BreakTicket, Leases, LockOutcome, LockRecord, LockRequest, Output};
 use types::{
     Answer, BreakItem, BreakReason, Caller, Fault, Fid, ReplyAddress, SessionId, Time, VolumeId,
 };
@@ -270,7 +270,8 @@ impl Coherence {
         all.map(|change| (change.origin, Bytes::from(encode(&change.answer)))).collect()
     }
 
-    /// Requests a lock for the caller.
+    /// Requests a lock for the caller. `records`: the file's persistent locks, read under its
+    /// stripe, which the caller holds.
     ///
     /// # Errors
     /// The reason of a refusal.
@@ -278,17 +279,22 @@ impl Coherence {
         &self,
         ask: &mut CallContext<'_>,
         request: &LockRequest,
+        records: Vec<LockRecord>,
         wait: bool,
         reclaim: bool,
     ) -> Result<CallOutcome, Fault> {
         let mut tables = self.tables.lock();
+        tables.leases.locks_mut().set_records(request.fid, records);
         match tables.leases.lock(ask.origin, request, wait, reclaim, &mut ask.events) {
             LockOutcome::Granted => Ok(CallOutcome::Answer(Answer::Done)),
             LockOutcome::Waiting => {
                 tables.lock_waits.insert(ask.origin, (ask.caller.clone(), false));
                 Ok(CallOutcome::Waits)
             }
-            LockOutcome::Refused(fault) => Err(fault),
+            LockOutcome::Refused(fault) => {
+                tables.leases.locks_mut().forget_if_unlocked(request.fid);
+                Err(fault)
+            }
         }
     }
 

@@ -24,7 +24,10 @@ pub(crate) use volume::{QuotaReservation, ViceVolume};
 pub(crate) use volume_set::Volumes;
 pub(crate) use volumes_in_use::VolumesInUse;
 
+/// The attribute with a file's persistent locks.
+pub(crate) const LOCK_RECORDS: &[u8] = b"rialto.locks";
+
 /// Whether an attribute is the service's own: callers neither see nor count it.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
-    name == ATTRIBUTE || VolumeOptions::is_attribute(name)
+    [ATTRIBUTE, LOCK_RECORDS].contains(&name) || VolumeOptions::is_attribute(name)
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{
     AllocateMode, Answer, ByteRange, Call, Caller, Cookie, CreateHow, DataUse, Fid, Lending,
-    LockFamily, LockMode, LockOwner, NewKind, OpenId, PrincipalId, RemoveWhat, RenameMode,
-    SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
+    LockFamily, LockMode, LockOwner, NewKind, OpenId, PersistHow, PrincipalId, RemoveWhat,
+    RenameMode, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
 };
 
 use crate::common::{Rig, VOLUME, name};
@@ -175,6 +175,8 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
             "Downgrade",
             Call::Downgrade { fid, open: OpenId(1), access: DataUse::Read, deny: DataUse::Nothing },
         ),
+        ("PersistLock", Call::PersistLock { fid, owner, pid: 1, range, how: PersistHow::New }),
+        ("FinishLock", Call::FinishLock { fid, owner, range }),
         ("Unlock", Call::Unlock { fid, owner, family: LockFamily::Posix, range }),
         ("Hold", Call::Hold { fids: vec![fid] }),
         ("Unhold", Call::Unhold { fids: vec![fid] }),
