@@ -126,6 +126,11 @@ impl LaneSender {
         let sleeps = self.memory.word(self.ring.sleeps);
         Ok(sleeps.load(Ordering::Relaxed) == 1 && sleeps.swap(0, Ordering::Relaxed) == 1)
     }
+
+    /// Whether the other side looks into the ring now, without being told.
+    pub fn is_watched(&self) -> bool {
+        self.memory.word(self.ring.sleeps).load(Ordering::Relaxed) == 0
+    }
 }
 
 impl LaneReceiver {

@@ -430,7 +430,7 @@ impl ServerContext {
         link: &Arc<Link>,
         request: &LaneRequest,
         agenda: &mut Agenda,
-    ) -> Result<(), String> {
+    ) -> Result<usize, String> {
         self.tally.frames.fetch_add(1, Ordering::Relaxed);
         self.tally.lane_requests.fetch_add(1, Ordering::Relaxed);
         let header = &request.header;
@@ -445,7 +445,7 @@ impl ServerContext {
                 self.users_called.store(self.age_millis(), Ordering::Relaxed);
                 self.tally.lane_hits.fetch_add(1, Ordering::Relaxed);
                 agenda.will_flush(link);
-                return Ok(());
+                return Ok(length as usize);
             }
             handle.direct.expect((header.slot, header.request), header.credential);
         }
@@ -454,7 +454,7 @@ impl ServerContext {
         let error = outcome.error.take();
         agenda.take(handle, outcome);
         self.deliver_all(agenda, Some(link));
-        error.map_or(Ok(()), |error| Err(error.to_string()))
+        error.map_or(Ok(0), |error| Err(error.to_string()))
     }
 
     /// By which state callers are judged now.

@@ -19,7 +19,7 @@
 //! - `connection_lane`, `direct_reads`, `verified_blocks`: requests in shared memory, and reads
 //!   that the server's own memory answers
 //! - `call_slots`, `limits`, `logins`, `loopback`, `own_keys`, `poll`, `pool`, `process`, `scrub`,
-//!   `security`: tools
+//!   `security`, `socket_watch`: tools
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -50,6 +50,7 @@ mod scrub;
 mod security;
 mod server;
 mod session_handle;
+mod socket_watch;
 mod standbys;
 mod usage;
 mod verified_blocks;

@@ -114,9 +114,22 @@ impl Poll {
         let mut orders = self.orders.lock();
         let Some(orders) = &mut *orders else { return };
         give(orders);
+        self.ring();
+    }
+
+    /// Makes the epoll ready.
+    pub fn ring(&self) {
         // The counter never nears its maximum, and while it is not zero the worker is about to read
         // it.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Another descriptor of the epoll, to wait until it has something.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn epoll(&self) -> io::Result<OwnedFd> {
+        self.epoll.try_clone()
     }
 
     pub fn go_on(&self, id: ChannelId) {

@@ -30,6 +30,7 @@ use crate::poll::{NobodyBreak, Orders, PROCESS, Poll, ReadySource};
 use crate::pool::{be_nice, serve_users};
 use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
+use crate::socket_watch::SocketWatch;
 use crate::usage::{self, Host};
 use crate::worker_connection::{
     Arrival, Entry, Goes, JoinedQueue, LIMITS, LaneTurn, Stage, UNJOINED_LIMITS, WorkerConnection,
@@ -43,8 +44,6 @@ const TURN: usize = 16;
 /// A lane without requests is looked at for so long before it sleeps: a client that was told of a
 /// reply asks again sooner.
 const LANE_PATIENCE: Duration = Duration::from_micros(30);
-/// Sockets wait so long, at most, for a worker with lanes that have requests.
-const LANE_TURN: Duration = Duration::from_micros(50);
 /// How often deadlines are checked, while there are any.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -86,7 +85,8 @@ pub(crate) struct Worker {
     checked_at: Instant,
     /// Connections whose lanes are looked at without a bell, and when each had something last.
     awake: Vec<(u64, Instant)>,
-    polled_at: Instant,
+    /// Waits for the sockets meanwhile.
+    watch: Option<SocketWatch>,
     /// Set in the worker that has the connections of unknown callers and of *nobody*; it hands over
     /// those of users.
     nobody: Option<NobodyState>,
@@ -119,7 +119,7 @@ impl Worker {
             watched: HashMap::new(),
             checked_at: Instant::now(),
             awake: Vec::new(),
-            polled_at: Instant::now(),
+            watch: None,
             nobody: None,
         }
     }
@@ -141,13 +141,15 @@ impl Worker {
             self.serve_lanes();
             let timeout = match self.awake.is_empty() {
                 true => self.has_deadlines().then_some(POLL_INTERVAL),
-                false if self.polled_at.elapsed() < LANE_TURN => continue,
+                false if !self.must_ask_sockets() => continue,
                 false => Some(Duration::ZERO),
             };
             let orders = self.door.poll.wait(&mut events, timeout, &mut ready);
-            self.polled_at = Instant::now();
             let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
+            if let Some(watch) = self.watch.as_ref().filter(|_| !self.awake.is_empty()) {
+                watch.arm();
+            }
             if self.nobody.is_some() {
                 self.context.rest_after(began);
             }
@@ -170,6 +172,21 @@ impl Worker {
         }
         self.door.poll.close();
         self.door.adopted.lock().clear();
+        if let Some(watch) = self.watch {
+            self.door.poll.ring();
+            watch.end();
+        }
+    }
+
+    /// Whether sockets may have something, while the worker looks into lanes.
+    fn must_ask_sockets(&mut self) -> bool {
+        if self.watch.is_none() {
+            let watch = self.door.poll.epoll().and_then(SocketWatch::start);
+            // Without a thread it asks each time.
+            self.watch = watch.inspect_err(|error| tracing::warn!(%error, "no watch")).ok();
+        }
+        let has_deadline = self.has_deadlines() && self.checked_at.elapsed() >= POLL_INTERVAL;
+        has_deadline || self.watch.as_ref().is_none_or(|watch| !watch.is_quiet())
     }
 
     /// One round. `false`: the last.

@@ -50,8 +50,11 @@ pub(crate) struct WorkerConnection {
     pub stage: Stage,
 }
 
-/// Requests that one lane may have handled before others have their turn.
-const LANE_REQUESTS: usize = 64;
+/// Requests that one lane may have handled before others have their turn, and before their replies
+/// are seen by the client, which has nothing to do until then.
+const LANE_REQUESTS: usize = 16;
+/// The same in bytes that are copied for them.
+const LANE_BYTES_TURN: usize = 32 << 10;
 
 /// The result of a look into a lane.
 #[derive(PartialEq, Eq)]
@@ -375,7 +378,7 @@ impl WorkerConnection {
         let (Some(lane), Stage::InSession(handle)) = (&mut self.lane, &self.stage) else {
             return Some(LaneTurn::Over);
         };
-        let mut turn = LaneTurn::Nothing;
+        let (mut turn, mut copied) = (LaneTurn::Nothing, 0);
         for _ in 0..LANE_REQUESTS {
             if self.link.is_full() {
                 return Some(LaneTurn::Paused);
@@ -387,7 +390,12 @@ impl WorkerConnection {
             });
             match step {
                 Ok(None) => break,
-                Ok(Some(())) => turn = LaneTurn::Some,
+                Ok(Some(bytes)) => {
+                    (turn, copied) = (LaneTurn::Some, copied + bytes);
+                    if copied >= LANE_BYTES_TURN {
+                        break;
+                    }
+                }
                 Err(why) => {
                     context.tally.malformed.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(link = self.link.id.0, why, "lane refused");

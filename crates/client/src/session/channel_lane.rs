@@ -104,6 +104,12 @@ impl ChannelLane {
         Way::Socket(frame)
     }
 
+    /// Whether the server looks into the lane now, as far as can be said without waiting.
+    pub fn is_watched(&self) -> bool {
+        let sending = self.sending.try_lock();
+        sending.is_none_or(|it| it.sender.as_ref().is_some_and(LaneSender::is_watched))
+    }
+
     /// A reply came over the socket. Returns whether a lane can be offered now.
     pub fn on_reply(&self, header: &FrameHeader) -> bool {
         let mut sending = self.sending.lock();

@@ -12,9 +12,11 @@ use super::channel_lane::ChannelLane;
 use super::placed::placed;
 use super::shared::{On, Shared};
 
-/// How long a thread looks into an empty lane before it waits at the socket: about the time that a
-/// server needs for a read of which it has the bytes.
+/// How long a thread looks into an empty lane before it waits at the socket.
 const LANE_PATIENCE: Duration = Duration::from_micros(20);
+/// The same while the server looks into the lane, too: it copies what others asked for, or was
+/// interrupted, and will answer sooner than it could wake this side.
+const WATCHED_PATIENCE: Duration = Duration::from_micros(60);
 
 /// See the head of the file. The thread has the reader's role.
 pub(super) struct LaneReader<'a> {
@@ -49,7 +51,10 @@ impl<'a> LaneReader<'a> {
                 LaneWatch::Nothing => {}
                 found => return found,
             }
-            if began.elapsed() >= LANE_PATIENCE && sleeps(lane) {
+            let waited = began.elapsed();
+            let is_over =
+                waited >= WATCHED_PATIENCE || waited >= LANE_PATIENCE && !lane.is_watched();
+            if is_over && sleeps(lane) {
                 return LaneWatch::Nothing;
             }
             std::hint::spin_loop();
