@@ -55,6 +55,11 @@ pub trait CredentialVerifier: fmt::Debug + Send + Sync {
     /// # Errors
     /// The fault with which the server answers every request with this credential.
     fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault>;
+    /// May descriptors of bodies be handed out over this connection? The other end of one may keep
+    /// it when its right to the file has ended.
+    fn hands_out_bodies(&self) -> bool {
+        true
+    }
 }
 
 /// Accepts every name and knows no tokens: between parts of one process, and in tests.

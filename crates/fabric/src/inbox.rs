@@ -42,8 +42,9 @@ const HANDSHAKE_BYTES_MAX: usize = BUFFER_BYTES;
 /// Descriptors that one receive may bring. A peer sends one with a frame, and the kernel ends a
 /// receive after it.
 const DESCRIPTORS_MAX: usize = 4;
-/// Descriptors whose frames have not arrived completely.
-const DESCRIPTORS_WAITING_MAX: usize = 64;
+/// Descriptors whose frames have not arrived completely: a peer sends one with a frame, so others
+/// are sent for nothing.
+const DESCRIPTORS_WAITING_MAX: usize = 4;
 
 /// Lengths of the parts after a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

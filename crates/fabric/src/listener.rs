@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -45,10 +45,34 @@ impl Listener {
             }
             Endpoint::Unix(path) => {
                 remove_dead_socket(path)?;
-                Kind::Unix(listen_private(path)?, path.clone())
+                Kind::Unix(listen_with(path, Mode::RUSR | Mode::WUSR)?, path.clone())
             }
         };
         Ok(Listener { kind, options })
+    }
+
+    /// Listens on a Unix socket that every user of this machine may connect to. Its directory is
+    /// made if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`]; [`io::ErrorKind::PermissionDenied`] where other users may write the
+    /// directory, since they could put sockets of their own there.
+    pub fn bind_for_users(path: &Path, options: ConnectionOptions) -> io::Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        if !dir.exists() {
+            std::fs::create_dir(dir)?;
+            // The process's mask may hide what it makes from others.
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?;
+        }
+        if std::fs::metadata(dir)?.permissions().mode() & 0o022 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "other users may write the directory of this socket",
+            ));
+        }
+        remove_dead_socket(path)?;
+        let all = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        Ok(Listener { kind: Kind::Unix(listen_with(path, all)?, path.to_owned()), options })
     }
 
     /// The address, with the port that the system chose for port 0.
@@ -102,13 +126,16 @@ impl Drop for Listener {
     }
 }
 
-/// A socket that only its owner (and the superuser) may connect to, from its creation on: the file
-/// gets the descriptor's mode.
-fn listen_private(path: &Path) -> io::Result<UnixListener> {
+/// A socket whose file has at most this mode from its creation on: it gets the descriptor's, less
+/// the process's mask, which is made up for afterwards.
+fn listen_with(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(&socket, mode)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
+    if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 != mode.bits() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode.bits()))?;
+    }
     listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
@@ -160,6 +187,22 @@ mod tests {
             Listener::bind(&endpoint, ConnectionOptions::default()).unwrap_err().kind(),
             io::ErrorKind::AlreadyExists
         );
+    }
+
+    #[test]
+    fn all_users_may_connect_where_none_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = dir.path().join("users/socket");
+        let listener = Listener::bind_for_users(&path, ConnectionOptions::default()).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o666, 0o755));
+        let taken = Listener::bind_for_users(&path, ConnectionOptions::default()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        let open = std::fs::Permissions::from_mode(0o1777);
+        std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
+        let refused = Listener::bind_for_users(&path, ConnectionOptions::default()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

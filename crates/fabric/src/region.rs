@@ -14,7 +14,8 @@ pub const REGION_BYTES_MAX: usize = 16 << 30;
 /// Why memory was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
-    /// The handle is in use, or there are too many regions or bytes.
+    /// The handle is in use, or there are too many regions or bytes, of the connection or of its
+    /// client's host.
     #[error("too many regions, or one handle for two")]
     TooMany,
     /// It ends, but a request that names it is not answered, or it is unknown.
@@ -25,23 +26,35 @@ pub enum RegionError {
     Unsafe,
 }
 
-/// The regions of a connection.
-#[derive(Debug, Default)]
-pub struct Regions(HashMap<u32, Arc<SharedMemory>>);
+/// The regions of a connection, each with the share `S` of its host's limits that it takes.
+#[derive(Debug)]
+pub struct Regions<S>(HashMap<u32, (Arc<SharedMemory>, S)>);
 
-impl Regions {
-    /// Maps a region.
+impl<S> Default for Regions<S> {
+    fn default() -> Self {
+        Regions(HashMap::new())
+    }
+}
+
+impl<S> Regions<S> {
+    /// Maps a region, if `admit` has a share for so many bytes.
     ///
     /// # Errors
     /// See [`RegionError`]; nothing is mapped then.
-    pub fn add(&mut self, handle: u32, file: OwnedFd) -> Result<(), RegionError> {
+    pub fn add(
+        &mut self,
+        handle: u32,
+        file: OwnedFd,
+        admit: impl FnOnce(usize) -> Option<S>,
+    ) -> Result<(), RegionError> {
         if self.0.len() >= REGIONS_MAX || self.0.contains_key(&handle) {
             return Err(RegionError::TooMany);
         }
-        let mapped: usize = self.0.values().map(|memory| memory.len()).sum();
+        let mapped: usize = self.0.values().map(|(memory, _)| memory.len()).sum();
         let left = REGION_BYTES_MAX.saturating_sub(mapped);
         let memory = SharedMemory::open_sealed(file, left).map_err(|_| RegionError::Unsafe)?;
-        self.0.insert(handle, Arc::new(memory));
+        let share = admit(memory.len()).ok_or(RegionError::TooMany)?;
+        self.0.insert(handle, (Arc::new(memory), share));
         Ok(())
     }
 
@@ -50,7 +63,7 @@ impl Regions {
     /// # Errors
     /// There is no such region, or something refers to it.
     pub fn remove(&mut self, handle: u32) -> Result<(), RegionError> {
-        let is_idle = self.0.get(&handle).is_some_and(|memory| Arc::strong_count(memory) == 1);
+        let is_idle = self.0.get(&handle).is_some_and(|(memory, _)| Arc::strong_count(memory) == 1);
         if !is_idle {
             return Err(RegionError::InUse);
         }
@@ -60,7 +73,7 @@ impl Regions {
 
     /// The region's memory, if `bytes` bytes from `offset` on lie in it.
     pub fn find(&self, handle: u32, offset: u64, bytes: usize) -> Option<&Arc<SharedMemory>> {
-        let memory = self.0.get(&handle)?;
+        let (memory, _) = self.0.get(&handle)?;
         let end = usize::try_from(offset).ok()?.checked_add(bytes)?;
         (end <= memory.len()).then_some(memory)
     }
@@ -74,10 +87,14 @@ mod tests {
         SharedMemory::create_sealed("region", bytes).unwrap().file().try_clone().unwrap()
     }
 
+    fn any(_: usize) -> Option<()> {
+        Some(())
+    }
+
     #[test]
     fn a_range_is_found_only_inside_its_region() {
         let mut regions = Regions::default();
-        regions.add(7, file(8192)).unwrap();
+        regions.add(7, file(8192), any).unwrap();
         assert!(regions.find(7, 0, 8192).is_some());
         assert!(regions.find(7, 8192, 0).is_some());
         for (handle, offset, bytes) in
@@ -96,12 +113,25 @@ mod tests {
     fn handles_and_numbers_of_regions_are_limited() {
         let mut regions = Regions::default();
         for handle in 0..REGIONS_MAX as u32 {
-            regions.add(handle, file(4096)).unwrap();
+            regions.add(handle, file(4096), any).unwrap();
         }
-        assert_eq!(regions.add(1 << 20, file(4096)), Err(RegionError::TooMany));
+        assert_eq!(regions.add(1 << 20, file(4096), any), Err(RegionError::TooMany));
         regions.remove(3).unwrap();
-        assert_eq!(regions.add(4, file(4096)), Err(RegionError::TooMany), "one handle, one region");
+        assert_eq!(
+            regions.add(4, file(4096), any),
+            Err(RegionError::TooMany),
+            "one handle, one region"
+        );
         let unsealed = SharedMemory::create("region", 4096).unwrap().file().try_clone().unwrap();
-        assert_eq!(regions.add(3, unsealed), Err(RegionError::Unsafe));
+        assert_eq!(regions.add(3, unsealed, any), Err(RegionError::Unsafe));
+    }
+
+    #[test]
+    fn a_region_without_a_share_is_not_mapped() {
+        let mut regions = Regions::default();
+        let fits = |bytes| (bytes <= 8192).then_some(bytes);
+        assert_eq!(regions.add(1, file(8192), fits), Ok(()));
+        assert_eq!(regions.add(2, file(16_384), fits), Err(RegionError::TooMany));
+        assert!(regions.find(1, 0, 1).is_some() && regions.find(2, 0, 1).is_none());
     }
 }

@@ -9,7 +9,7 @@ use lease::{
     LockRequest, Output, PassesBroken, RenewalOutcome,
 };
 use types::{
-    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode,
+    BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, Host, LockFamily, LockMode,
     LockOwner, ReplyAddress, SessionId, Time,
 };
 
@@ -341,7 +341,7 @@ fn h4_a_host_has_a_share_of_each_table() {
         ..LeaseConfig::default()
     };
     let (mut leases, mut out) = (leases(config), Vec::new());
-    let host = "10.0.0.1".parse().unwrap();
+    let host = Host::LocalUser(4711);
     let attach = |host, leases: &mut Leases, out: &mut Vec<Output>| {
         let client = ClientId(leases.counts().sessions as u128 + 1);
         let session = leases.attach(at(0), client, 1, out).unwrap();
@@ -350,7 +350,7 @@ fn h4_a_host_has_a_share_of_each_table() {
     };
     let ours: Vec<_> = (0..4).map(|_| attach(Some(host), &mut leases, &mut out)).collect();
     let (other, own) = (
-        attach(Some("10.0.0.2".parse().unwrap()), &mut leases, &mut out),
+        attach(Some(Host::LocalUser(4712)), &mut leases, &mut out),
         attach(None, &mut leases, &mut out),
     );
     let lock = |session, start, leases: &mut Leases, out: &mut Vec<Output>| {

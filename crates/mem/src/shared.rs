@@ -34,7 +34,8 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// A file in memory, mapped whole. Its pages take memory from the first access on.
 #[derive(Debug)]
 pub struct SharedMemory {
-    file: OwnedFd,
+    /// `None`: another process made it, and it is mapped for good.
+    file: Option<OwnedFd>,
     start: NonNull<c_void>,
     bytes: usize,
 }
@@ -71,7 +72,8 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// The sealed file of a process that is not trusted.
+    /// The sealed file of a process that is not trusted. It is closed when it is mapped, so that
+    /// such a process takes no descriptor of this one.
     ///
     /// # Errors
     /// `EINVAL` if it is no file in memory, can be cut or grown, is longer than `bytes_max`, or has
@@ -87,7 +89,9 @@ impl SharedMemory {
         if u64::try_from(fstat(&file)?.st_size).is_ok_and(|bytes| bytes > bytes_max as u64) {
             return Err(io::Errno::INVAL);
         }
-        Self::open(file)
+        let mut memory = Self::open(file)?;
+        memory.file = None;
+        Ok(memory)
     }
 
     /// The file that another process made.
@@ -104,12 +108,15 @@ impl SharedMemory {
         // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) }?;
         let start = NonNull::new(start).ok_or(io::Errno::NOMEM)?;
-        Ok(SharedMemory { file, start, bytes })
+        Ok(SharedMemory { file: Some(file), start, bytes })
     }
 
     /// The file, for another process.
+    ///
+    /// # Panics
+    /// If it was opened by [`Self::open_sealed`].
     pub fn file(&self) -> &OwnedFd {
-        &self.file
+        self.file.as_ref().expect("a process gives away only files that it trusts")
     }
 
     /// Where it is mapped.
@@ -225,9 +232,12 @@ impl SharedMemory {
     ///
     /// # Errors
     /// The kernel's.
+    ///
+    /// # Panics
+    /// As [`Self::file`].
     pub fn clear(&self, offset: usize, bytes: usize) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(self.file.as_fd(), mode, offset as u64, bytes as u64)
+        fallocate(self.file().as_fd(), mode, offset as u64, bytes as u64)
     }
 }
 

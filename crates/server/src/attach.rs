@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::clock;
 use dafs::message::{Attach, Bind, Message};
 use dafs::{Features, ServerInput, ServerSession, SessionSetup, Terms};
-use types::{ClientId, Fault, SessionId};
+use types::{ClientId, Fault, Host, SessionId};
 use vice::{Attached, Effect};
 
 use crate::connection_verifier::ConnectionVerifier;
@@ -15,7 +15,6 @@ use crate::link::Link;
 use crate::process::PeerLifetime;
 use crate::security::Security;
 use crate::session_handle::SessionHandle;
-use crate::usage::Host;
 
 /// The request of a connection that has no session yet.
 pub(crate) enum AttachRequest {
@@ -41,7 +40,7 @@ pub(crate) fn join(
                 link.connection.address(),
             ));
             link.attaches_as(verifier.certified());
-            if context.is_expelled() && !matches!(link.security(), Security::Local(_)) {
+            if context.is_expelled() && link.security() != Security::Local {
                 let why = "this server is no longer one of its cell: its key was withdrawn";
                 refuse(link, &terms, SessionId(0), Fault::NotPermitted, why);
                 return None;
@@ -57,7 +56,7 @@ pub(crate) fn join(
                     agenda,
                 )),
                 Err(fault) => {
-                    let host = link.connection.host();
+                    let host = verifier.bounded_host();
                     if let Some(before) = context.bounds.may_log("attach", host) {
                         let client = &attach.display;
                         tracing::info!(%client, ?host, %fault, before, "attach refused");
@@ -73,7 +72,10 @@ pub(crate) fn join(
             }
         }
         AttachRequest::Bind(bind) => {
-            let Some(handle) = context.handle(bind.session) else {
+            // A session of a local user is that user's alone, whatever others know of it.
+            let user = link.security().local_user();
+            let is_own = |_: &Arc<SessionHandle>| !context.bounds.is_anothers(bind.session, user);
+            let Some(handle) = context.handle(bind.session).filter(is_own) else {
                 refuse(link, &terms, bind.session, Fault::Expired, "no such session");
                 return None;
             };
@@ -107,6 +109,11 @@ fn find(
     agenda: &mut Agenda,
 ) -> Result<(Attached, bool), Fault> {
     let (now, host) = (clock::now(), verifier.bounded_host());
+    // The client's number is a secret, and still another user's sessions are neither continued nor
+    // ended by whoever knows it.
+    if context.bounds.has_anothers(attach.client, host) {
+        return Err(Fault::Expired);
+    }
     if let Some(session) = attach.resume {
         match context.vice.resume(
             now,
@@ -117,11 +124,11 @@ fn find(
         ) {
             Ok(attached) => {
                 assert_eq!(attached.session, session, "EO-1: its own replies are repeated");
-                context.is_from(session, host, context.vice.is_stranger(session));
+                context.is_from((attach.client, session), host, context.vice.is_stranger(session));
                 return Ok((attached, true));
             }
             Err(fault) => {
-                if let Some(before) = context.bounds.may_log("resume", host.map(Host::address)) {
+                if let Some(before) = context.bounds.may_log("resume", host) {
                     tracing::info!(session = session.0, %fault, before, "cannot be resumed");
                 }
             }
@@ -168,12 +175,8 @@ pub(crate) fn new_session(
         }
         context.vice.attach(now, client, incarnation, effects)?
     };
-    context.is_from(attached.session, host, of_nobody);
-    let before = if of_nobody {
-        context.bounds.may_log("session", host.map(Host::address))
-    } else {
-        Some(0)
-    };
+    context.is_from((client, attached.session), host, of_nobody);
+    let before = if of_nobody { context.bounds.may_log("session", host) } else { Some(0) };
     if let Some(before) = before {
         tracing::info!(session = attached.session.0, client = %new.display, before, "new session");
     }

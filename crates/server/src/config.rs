@@ -61,6 +61,9 @@ pub struct ServerConfig {
     /// Where to listen on this machine. Only the server's own user and the superuser can connect
     /// there.
     pub unix_socket: Option<PathBuf>,
+    /// Where to listen for users of this machine: all can connect there, each as the user that the
+    /// kernel reports and no other.
+    pub users_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
     /// Its certificate for TCP, and the authorities that it accepts; `None`: clear text.
@@ -148,6 +151,7 @@ impl ServerConfig {
         ServerConfig {
             partitions: vec![("/vicepa".to_owned(), partition.into())],
             unix_socket: None,
+            users_socket: None,
             tcp_listen: None,
             tls: None,
             own_keys: None,

@@ -18,9 +18,13 @@ use types::{AnswerKind, Fault};
 use crate::direct_reads::FoundRead;
 
 /// See the head of the file.
-pub(crate) struct ConnectionLane {
+///
+/// `S` is the share of its host's limits that mapped memory takes.
+pub(crate) struct ConnectionLane<S> {
     receiver: LaneReceiver,
-    pub regions: Regions,
+    pub regions: Regions<S>,
+    /// Of the lane's own memory.
+    _share: S,
 }
 
 /// The sending half, which belongs to the link.
@@ -49,17 +53,17 @@ enum QueuedReply {
 /// Bytes of the message that answers a read.
 const READ_MESSAGE: usize = dafs::STATUS_BYTES + 5;
 
-impl ConnectionLane {
+impl<S> ConnectionLane<S> {
     /// # Errors
     /// The memory is not safe to map, or of another length.
-    pub fn open(memory: OwnedFd) -> Result<(ConnectionLane, ReplyLane), String> {
+    pub fn open(memory: OwnedFd, share: S) -> Result<(ConnectionLane<S>, ReplyLane), String> {
         let memory = SharedMemory::open_sealed(memory, LANE_BYTES)
             .ok()
             .filter(|memory| memory.len() == LANE_BYTES)
             .ok_or("no memory of a lane")?;
         let (sender, receiver) = server_lane(Arc::new(memory));
         let slots = vec![None; SLOTS_MAX as usize];
-        let lane = ConnectionLane { receiver, regions: Regions::default() };
+        let lane = ConnectionLane { receiver, regions: Regions::default(), _share: share };
         Ok((lane, ReplyLane { sender, slots, queue: Vec::new() }))
     }
 

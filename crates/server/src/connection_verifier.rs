@@ -1,7 +1,8 @@
 //! Verifies the identity of the other end of a connection, and of the callers who come over it.
 //!
-//! A *trusted* connection may name its callers: a Unix socket of the superuser or of the server's
-//! own user, a server of the cell, and a *trusted host*. A server of the cell is the other end if
+//! A *trusted* connection may name its callers: the server's own Unix socket, used by the superuser
+//! or the server's own user, a server of the cell, and a *trusted host*. Over the Unix socket for
+//! users a caller is the user whom the kernel reports, whatever the name and whoever it is. A server of the cell is the other end if
 //! it showed a certificate whose key the cell database lists, whatever authority made it. A
 //! certificate of the cell's own authority for a server, whose key is not listed, lets its holder
 //! enter that key in the database, and is worth nothing else (`guard/servers.rs`). A trusted host
@@ -19,13 +20,13 @@ use dafs::credentials::{Hash, TokenProof};
 use fabric::tls::ClientCertificate as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::TokenIssuer;
-use types::{AuthLevel, Caller, Fault, PrincipalId, RequestIdentity, Timestamp};
+use types::{AuthLevel, Caller, Fault, Host, PrincipalId, RequestIdentity, Timestamp};
 use vice::Vice;
 
 use crate::audit::Audit;
 use crate::loopback::wall;
 use crate::security::{Certified, Security};
-use crate::usage::{Bounds, Host};
+use crate::usage::Bounds;
 
 /// The uid and gid of *nobody* for mode bits: as NFS has it.
 const NOBODY_ID: u32 = 65534;
@@ -131,11 +132,12 @@ impl ConnectionVerifier {
         self.believes().is_some()
     }
 
-    /// The host of the other end, for the limits; `None` for this machine and for servers of the
-    /// cell.
+    /// The host of the other end, for the limits; `None` for the server's own user and for servers
+    /// of the cell.
     pub fn bounded_host(&self) -> Option<Host> {
         match (self.security, self.certified) {
-            (Security::Local(_), _) | (_, Certified::Server(_)) => None,
+            (Security::Local, _) | (_, Certified::Server(_)) => None,
+            (Security::User(_), _) => self.security.local_user(),
             (Security::Tls { .. } | Security::Clear, _) => self.host.map(Host::of),
         }
     }
@@ -146,13 +148,9 @@ impl ConnectionVerifier {
             self.host.is_some_and(|host| all.iter().any(|network| network.has(host)))
         };
         match (self.security, self.certified) {
-            (Security::Local(peer), _) => {
-                let own = rustix::process::geteuid().as_raw();
-                Some(if peer.uid == 0 || peer.uid == own {
-                    AuthLevel::Named
-                } else {
-                    AuthLevel::Attested
-                })
+            (Security::Local, _) => Some(AuthLevel::Named),
+            (Security::User(_), _) => {
+                self.security.is_of_known_user().then_some(AuthLevel::Attested)
             }
             (_, Certified::Server(_)) => Some(AuthLevel::Server),
             _ if is_of(&self.trust.owners) => Some(AuthLevel::Named),
@@ -208,7 +206,7 @@ impl ConnectionVerifier {
     fn binding(&self) -> Binding {
         let certificate = match &self.security {
             Security::Tls { server, .. } => Some(&server.0),
-            Security::Local(_) | Security::Clear => None,
+            Security::Local | Security::User(_) | Security::Clear => None,
         };
         guard::binding(certificate, &self.challenge)
     }
@@ -227,7 +225,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
     fn named(&self, caller: Caller) -> Caller {
         match (self.believes(), self.security) {
             // The kernel reports the user of the other end; its groups are not read.
-            (Some(AuthLevel::Attested), Security::Local(peer)) => Caller {
+            (Some(AuthLevel::Attested), Security::User(peer)) => Caller {
                 uid: peer.uid,
                 gid: peer.gid,
                 groups: Some(Box::default()),
@@ -247,16 +245,22 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
         }
     }
 
+    fn hands_out_bodies(&self) -> bool {
+        !matches!(self.security, Security::User(_))
+    }
+
     fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
-            if let Some(before) = self.trust.bounds.may_log("token in clear text", self.host) {
+            if let Some(before) =
+                self.trust.bounds.may_log("token in clear text", self.bounded_host())
+            {
                 tracing::info!(host = ?self.host, before, "a token in clear text is refused");
             }
             self.trust.record_refusal("door.token", self.host, "token in clear text");
             return Err(Fault::TokenRefused);
         }
         let token = self.take(shown, wall()).map_err(|error| {
-            if let Some(before) = self.trust.bounds.may_log("token", self.host) {
+            if let Some(before) = self.trust.bounds.may_log("token", self.bounded_host()) {
                 tracing::info!(host = ?self.host, %error, before, "a token is refused");
             }
             self.trust.record_refusal("door.token", self.host, &error.to_string());

@@ -28,8 +28,8 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, Procedure, ReplyAddress,
-    SessionId,
+    Answer, AuthCall, Call, CallBlocking, Caller, ClientId, Fault, Host, PartitionNo, Procedure,
+    ReplyAddress, SessionId,
 };
 use vice::{Effect, Execution, Vice};
 
@@ -45,7 +45,7 @@ use crate::pool::CallPool;
 use crate::report::{self, ReportSources, ServerCounts};
 use crate::security::Security;
 use crate::session_handle::{SessionHandle, StepOutcome};
-use crate::usage::{self, Bounds, Host};
+use crate::usage::{self, Bounds};
 use crate::verified_blocks::VerifiedBlocks;
 use crate::{OwnKeys, ServerConfig};
 
@@ -77,6 +77,8 @@ pub(crate) struct ServerContext {
     pub cell_name: Option<String>,
     /// Where the cell's database is ([`crate::CellPlace::engine`]); `None`: in no cell.
     pub database: Option<&'static str>,
+    /// The socket for users of this machine, if it listens there.
+    users_socket: Option<PathBuf>,
     /// The keys by which other servers know this one; `None`: it shows none.
     own_keys: Option<Arc<OwnKeys>>,
     /// This server is no longer one of its cell. It serves its own machine alone.
@@ -242,6 +244,7 @@ impl ServerContext {
             lease: config.lease,
             cell_name: config.cell_name.clone(),
             database: config.cell.as_ref().map(crate::CellPlace::engine),
+            users_socket: config.users_socket.clone(),
             certifier: config.certifier.clone(),
             // The server that has the database decides about it.
             own_keys: config.own_keys.clone().filter(|_| !config.has_database()),
@@ -334,9 +337,14 @@ impl ServerContext {
     }
 
     /// Counts the session within the limits of its client's host from now on.
-    pub fn is_from(&self, session: SessionId, host: Option<Host>, of_nobody: bool) {
-        self.bounds.began(session, host, of_nobody);
-        self.vice.set_host(session, host.map(Host::address));
+    pub fn is_from(
+        &self,
+        (client, session): (ClientId, SessionId),
+        host: Option<Host>,
+        of_nobody: bool,
+    ) {
+        self.bounds.began((client, session), host, of_nobody);
+        self.vice.set_host(session, host);
     }
 
     pub fn handles(&self) -> Vec<Arc<SessionHandle>> {
@@ -401,8 +409,8 @@ impl ServerContext {
             "this server is no longer one of its cell"
         );
         let links = self.handles().into_iter().flat_map(|handle| handle.links());
-        let remote = links.filter(|link| !matches!(link.security(), Security::Local(_)));
-        remote.for_each(|link| link.cut());
+        let others = links.filter(|link| link.security() != Security::Local);
+        others.for_each(|link| link.cut());
     }
 
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
@@ -503,7 +511,7 @@ impl ServerContext {
             }
             Effect::SessionEnded(session) => {
                 let handle = self.handles.write().remove(&session);
-                let host = self.bounds.host_of(session).map(Host::address);
+                let host = self.bounds.host_of(session);
                 self.bounds.ended(session);
                 if let Some(handle) = handle {
                     let before = if handle.is_of_nobody() {
@@ -782,6 +790,7 @@ impl ServerContext {
         ReportSources {
             cell_name: self.cell_name.as_deref(),
             database: self.database,
+            users_socket: self.users_socket.as_deref(),
             certifier: self.certifier.as_deref(),
             counts: &self.tally,
             bounds: &self.bounds,

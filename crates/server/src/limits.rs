@@ -2,15 +2,17 @@
 //! which `[limits]` in `cell.toml` changes.
 //!
 //! A session is one of *nobody* until a caller uses it who is proved by a token or named over a
-//! trusted connection. A *host* is an address, of IPv6 a /64. Neither the server's own socket nor
-//! other servers of the cell count as hosts.
+//! trusted connection. A *host* ([`types::Host`]) is an address, of IPv6 a /64, or one user of this
+//! machine who came over the socket for users. Neither the server's own socket nor other servers of
+//! the cell count as hosts.
 
 use serde::{Deserialize, Serialize};
 use types::limits;
 use vice::ViceConfig;
 
 /// See the head of the file. A request beyond a limit gets an answer that permits a retry: a hello
-/// `Crowded`, an attach and a call `Busy`; of promises the oldest of the same session end.
+/// `Crowded`, an attach and a call `Busy`, a region that it is not open; of promises the oldest of
+/// the same session end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ServerLimits {
@@ -26,6 +28,14 @@ pub struct ServerLimits {
     pub connections_per_host: usize,
     /// [`limits::DESCRIPTORS_KEPT`].
     pub descriptors_kept: u64,
+    /// [`limits::REGIONS_MAX`].
+    pub regions: usize,
+    /// [`limits::REGIONS_PER_HOST_MAX`].
+    pub regions_per_host: usize,
+    /// [`limits::REGION_MIB_MAX`].
+    pub region_mib: usize,
+    /// [`limits::REGION_MIB_PER_HOST_MAX`].
+    pub region_mib_per_host: usize,
     /// [`limits::NOBODY_CREDITS`].
     pub nobody_requests: u32,
     /// [`limits::NOBODY_MEMORY_MIB`].
@@ -77,6 +87,10 @@ impl Default for ServerLimits {
             nobody_sessions_per_host: limits::NOBODY_SESSIONS_PER_HOST_MAX,
             connections_per_host: limits::CONNECTIONS_PER_HOST_MAX,
             descriptors_kept: limits::DESCRIPTORS_KEPT,
+            regions: limits::REGIONS_MAX,
+            regions_per_host: limits::REGIONS_PER_HOST_MAX,
+            region_mib: limits::REGION_MIB_MAX,
+            region_mib_per_host: limits::REGION_MIB_PER_HOST_MAX,
             nobody_requests: limits::NOBODY_CREDITS,
             nobody_memory_mib: limits::NOBODY_MEMORY_MIB,
             promises: limits::PROMISES_MAX,

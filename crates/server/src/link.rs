@@ -29,7 +29,7 @@ use vice::Partitions;
 use crate::connection_lane::{LaneRequest, ReplyLane};
 use crate::direct_reads::FoundRead;
 use crate::poll::{Interest, Poll};
-use crate::security::{Certified, Security};
+use crate::security::{Certified, Door, Security};
 
 /// Bytes in transit to a client, or from it to the disk, at which its next requests wait: eight of
 /// the largest transfers suffice to use any link fully.
@@ -59,6 +59,7 @@ impl Unread {
 pub(crate) struct Link {
     pub id: ChannelId,
     pub connection: Connection,
+    door: Door,
     tls: OnceLock<Security>,
     /// The worth of the other end's certificate when it attached.
     certified: OnceLock<Certified>,
@@ -93,7 +94,7 @@ impl Link {
     /// `unread`: of a connection of which no user is known yet.
     pub fn new(
         id: ChannelId,
-        connection: Connection,
+        (connection, door): (Connection, Door),
         poll: Arc<Poll>,
         partitions: Partitions,
         unread: Option<Arc<Unread>>,
@@ -101,6 +102,7 @@ impl Link {
         Link {
             id,
             connection,
+            door,
             tls: OnceLock::new(),
             certified: OnceLock::new(),
             poll: RwLock::new(poll),
@@ -133,8 +135,8 @@ impl Link {
 
     /// The security of the connection.
     pub fn security(&self) -> Security {
-        let local = || self.connection.peer().map_or(Security::Clear, Security::Local);
-        self.tls.get().copied().unwrap_or_else(local)
+        let local = || Security::of(self.door, self.connection.peer());
+        self.tls.get().copied().or_else(local).unwrap_or(Security::Clear)
     }
 
     /// Sets the worth of its certificate, once, as it attaches.

@@ -13,6 +13,8 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use types::{BreakId, BreakItem, SessionId};
 
+use crate::security::Door;
+
 /// The bell's number; no channel has it.
 const BELL: u64 = u64::MAX;
 /// Set in the number of a process that is watched for its end; the rest is the session.
@@ -57,7 +59,7 @@ pub(crate) struct NobodyBreak {
 #[derive(Default)]
 pub(crate) struct Orders {
     /// Connections to serve.
-    pub new: Vec<(ChannelId, Connection)>,
+    pub new: Vec<(ChannelId, Connection, Door)>,
     /// Links whose requests may be read again.
     pub resumed: Vec<ChannelId>,
     /// The worker must end.
@@ -200,7 +202,7 @@ mod tests {
             if closes_before {
                 poll.close();
             }
-            poll.order(|orders| orders.new.push((ChannelId(1), theirs)));
+            poll.order(|orders| orders.new.push((ChannelId(1), theirs, Door::Own)));
             poll.close();
             let limits = FrameLimits { message: 0, payload: 0 };
             let mut inbox = Inbox::new(|_| Err("no frame"), limits, false);

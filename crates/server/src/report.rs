@@ -1,5 +1,6 @@
 //! The server's own part of the answer to `ServerReport`.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -61,6 +62,8 @@ pub(crate) struct ReportSources<'a> {
     pub cell_name: Option<&'a str>,
     /// See [`crate::CellPlace::engine`].
     pub database: Option<&'static str>,
+    /// The socket for users of this machine, if it listens there.
+    pub users_socket: Option<&'a Path>,
     /// Lets other servers into the cell; `None`: this one does not.
     pub certifier: Option<&'a dyn Certifier>,
     pub counts: &'a ServerCounts,
@@ -80,6 +83,9 @@ struct Report {
     /// Where the cell's database is: `embedded` (here), `another server`, or `etcd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     database: Option<&'static str>,
+    /// The socket for users of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    users_socket: Option<PathBuf>,
     /// The fingerprint of the cell's authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     authority: Option<String>,
@@ -131,6 +137,8 @@ struct Used {
     nobody_sessions_of_one_host: usize,
     hosts: usize,
     nobody_unread_bytes: usize,
+    regions: usize,
+    region_bytes: usize,
 }
 
 #[derive(Serialize)]
@@ -142,6 +150,7 @@ struct Met {
     sessions_per_host: u64,
     nobody_sessions: u64,
     nobody_sessions_per_host: u64,
+    regions: u64,
     nobody_memory: u64,
     nobody_calls: u64,
     passwords: u64,
@@ -184,6 +193,7 @@ impl ReportSources<'_> {
             cell: self.cell_name.map(str::to_owned),
             version: env!("CARGO_PKG_VERSION"),
             database: self.database,
+            users_socket: self.users_socket.map(Path::to_owned),
             authority: self
                 .certifier
                 .and_then(Certifier::authority)
@@ -193,7 +203,9 @@ impl ReportSources<'_> {
             up_secs: tally.started.elapsed().as_secs(),
             connections: read(&tally.connections),
             sessions: self.sessions.len() as u64,
-            sessions_local: count(|security| matches!(security, Security::Local(_))),
+            sessions_local: count(|security| {
+                matches!(security, Security::Local | Security::User(_))
+            }),
             sessions_tls: count(|security| matches!(security, Security::Tls { .. })),
             sessions_clear: count(|security| matches!(security, Security::Clear)),
             connections_accepted: read(&tally.accepted),
@@ -227,6 +239,8 @@ impl ReportSources<'_> {
             nobody_sessions_of_one_host: used.nobody_of_one,
             hosts: used.hosts,
             nobody_unread_bytes: self.nobody_unread_bytes,
+            regions: used.regions,
+            region_bytes: used.region_bytes,
         }
     }
 }
@@ -241,6 +255,7 @@ fn met(bounds: &Bounds) -> Met {
         sessions_per_host: read(&met.sessions_host),
         nobody_sessions: read(&met.nobody_sessions_all),
         nobody_sessions_per_host: read(&met.nobody_sessions_host),
+        regions: read(&met.regions),
         nobody_memory: read(&met.nobody_memory),
         nobody_calls: read(&met.nobody_calls),
         passwords: read(&met.passwords),

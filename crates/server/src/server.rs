@@ -30,6 +30,7 @@ use crate::pool::CallPool;
 use crate::principal_snapshot::Learnt;
 use crate::pull::{PullThreads, Puller};
 use crate::scrub::Scrubber;
+use crate::security::{Door, Security};
 use crate::standbys::{StandbyThreads, StandbyThreadsOf};
 use crate::usage::{self, Bounds};
 use crate::worker::{Worker, WorkerDoor};
@@ -163,9 +164,13 @@ impl Server {
     ) -> Result<Server, StartError> {
         let bounds = Arc::new(Bounds::new(config.limits, raise_descriptor_limit()));
         let listeners = listen(config)?;
+        let is_for_users = |(_, door): &(Listener, Door)| *door == Door::Users;
+        let is_there = listeners.iter().any(is_for_users);
+        let users_socket = config.users_socket.clone().filter(|_| is_there);
+        let config = &ServerConfig { users_socket, ..config.clone() };
         let partitions = open(config)?;
         let endpoints: Vec<Endpoint> =
-            listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
+            listeners.iter().filter_map(|(listener, _)| listener.endpoint().ok()).collect();
         let scrubber = Arc::new(Scrubber::new(partitions.clone()));
         let me = cell::me(config, ServerId(partitions.home().id()), &endpoints);
         let place = config.cell.clone().map(|place| Joining::new(place, me.clone(), config));
@@ -267,7 +272,7 @@ impl Server {
         &mut self,
         config: &ServerConfig,
         context: &Arc<ServerContext>,
-        listeners: Vec<Listener>,
+        listeners: Vec<(Listener, Door)>,
     ) -> io::Result<()> {
         for number in 0..config.worker_count() {
             let door = WorkerDoor::new()?;
@@ -504,14 +509,32 @@ fn decode_record(record: &[u8]) -> Option<Answer> {
     dafs::decode_answer_record(record).ok()
 }
 
-fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
+/// Without the socket for users the server serves all others.
+fn listen(config: &ServerConfig) -> Result<Vec<(Listener, Door)>, StartError> {
     let unix = config.unix_socket.clone().map(Endpoint::Unix);
     let tcp = config.tcp_listen.clone().map(Endpoint::Tcp);
+    let options = || config.options.connection.clone();
     let bind = |endpoint: Endpoint| {
-        Listener::bind(&endpoint, config.options.connection.clone())
+        Listener::bind(&endpoint, options())
+            .map(|listener| (listener, Door::Own))
             .map_err(|error| StartError::Listen { endpoint, error })
     };
-    unix.into_iter().chain(tcp).map(bind).collect()
+    let mut listeners = unix.into_iter().chain(tcp).map(bind).collect::<Result<Vec<_>, _>>()?;
+    let Some(path) = &config.users_socket else { return Ok(listeners) };
+    match Listener::bind_for_users(path, options()) {
+        Ok(listener) => listeners.push((listener, Door::Users)),
+        Err(error) => {
+            tracing::warn!(
+                socket = %path.display(),
+                cause = %error,
+                consequence = "users of this machine reach the server over the network alone",
+                remedy = "name another place with users-socket = \"PATH\" in cell.toml, or \
+                    \"none\"",
+                "the socket for users is not there"
+            );
+        }
+    }
+    Ok(listeners)
 }
 
 /// Each connection takes a descriptor, and open bodies do too. Returns the new limit.
@@ -525,25 +548,26 @@ fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Hands new connections to the workers in turn; those from the network, whose callers are unknown,
-/// to the worker for *nobody*.
+/// Hands new connections to the workers in turn; those whose callers are unknown, as all from the
+/// network, to the worker for *nobody*.
 fn accept(
-    listeners: &[Listener],
+    listeners: &[(Listener, Door)],
     (users, nobody): (&[Arc<WorkerDoor>], &WorkerDoor),
     stop: &Stop,
     context: &ServerContext,
 ) {
     while !*stop.stopping.lock() {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
-        fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        fds.extend(listeners.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)));
         if let Err(error) = poll(&mut fds, None) {
             tracing::debug!(%error, "poll");
         }
-        for listener in listeners {
+        for (listener, door) in listeners {
             while let Some(connection) = accept_one(listener, context) {
                 let number = context.tally.accepted.fetch_add(1, Ordering::Relaxed);
-                let is_far = connection.peer().is_none();
-                if is_far
+                let security = Security::of(*door, connection.peer());
+                let is_own = security == Some(Security::Local);
+                if !is_own
                     && context.tally.connections.load(Ordering::Relaxed)
                         >= context.bounds.connections_max
                 {
@@ -562,12 +586,13 @@ fn accept(
                 // Counted here: the worker may be behind by more connections than there are
                 // descriptors.
                 context.tally.connections.fetch_add(1, Ordering::Relaxed);
-                let door = if is_far {
-                    nobody
-                } else {
-                    &users[usize::try_from(number).unwrap_or(0) % users.len()]
+                let is_known = is_own || security.is_some_and(Security::is_of_known_user);
+                let worker = match is_known {
+                    true => &users[usize::try_from(number).unwrap_or(0) % users.len()],
+                    false => nobody,
                 };
-                door.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
+                let (id, door) = (ChannelId(number + 1), *door);
+                worker.order(|orders| orders.new.push((id, connection, door)));
             }
         }
     }

@@ -23,18 +23,20 @@ use dafs::{ChannelId, Features, Greeting, ServerInput};
 use fabric::{Connection, Filled, Inbox};
 use parking_lot::Mutex;
 use rustix::event::epoll::Event;
+use types::Host;
 
 use crate::context::{Agenda, ServerContext};
 use crate::link::Link;
 use crate::poll::{NobodyBreak, Orders, PROCESS, Poll, ReadySource};
 use crate::pool::{be_nice, serve_users};
 use crate::process::{PeerLifetime, ProcessState};
+use crate::security::{Door, Security};
 use crate::session_handle::SessionHandle;
 use crate::socket_watch::SocketWatch;
-use crate::usage::{self, Host};
+use crate::usage::{self, Arrived};
 use crate::worker_connection::{
-    Arrival, Entry, Goes, JoinedQueue, LIMITS, LaneTurn, Stage, UNJOINED_LIMITS, WorkerConnection,
-    measure,
+    Arrival, Entry, Goes, JoinedQueue, LIMITS, LaneState, LaneTurn, Stage, UNJOINED_LIMITS,
+    WorkerConnection, measure,
 };
 
 /// Bytes of a refused connection that are read and discarded.
@@ -215,8 +217,8 @@ impl Worker {
     }
 
     fn on_orders(&mut self, orders: Orders) {
-        for (id, connection) in orders.new {
-            self.accept_connection(id, connection);
+        for (id, connection, door) in orders.new {
+            self.accept_connection(id, connection, door);
         }
         for (id, handle) in self.door.joined.take() {
             self.on_joined(id, handle);
@@ -242,13 +244,16 @@ impl Worker {
         self.context.deliver_and_send(&mut agenda);
     }
 
-    fn accept_connection(&mut self, id: ChannelId, connection: Connection) {
+    fn accept_connection(&mut self, id: ChannelId, connection: Connection, door: Door) {
         let process = connection.peer().and_then(PeerLifetime::of);
-        let host = connection.host().map(Host::of);
-        let crowded = !self.context.bounds.connect(host);
-        if crowded
-            && let Some(before) =
-                self.context.bounds.may_log("connections", host.map(Host::address))
+        let security = Security::of(door, connection.peer());
+        let host = match security {
+            Some(security) => security.local_user(),
+            None => connection.host().map(Host::of),
+        };
+        let arrived = self.context.bounds.connect(host);
+        if arrived != Arrived::Fits
+            && let Some(before) = self.context.bounds.may_log("connections", host)
         {
             tracing::warn!(
                 ?host,
@@ -256,7 +261,12 @@ impl Worker {
                 "refused, since its host has the most connections allowed; its client tries again"
             );
         }
-        let is_far = connection.peer().is_none();
+        if arrived == Arrived::Over {
+            self.context.tally.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let crowded = arrived == Arrived::Crowded;
+        let is_far = security.is_none();
         let entry = if is_far && self.context.tls.is_some() { Entry::Knocking } else { Entry::In };
         let packed = Features::PACKED.with(Features::PACKED_READS);
         let always = Features::CHECKSUMS
@@ -266,10 +276,14 @@ impl Worker {
             .with(Features::READ_TIMES)
             .with(Features::SHORT_SLOTS)
             .with(packed);
-        let features = if connection.passes_descriptors() {
-            always.with(Features::DESCRIPTORS).with(Features::DIRECT).with(Features::LANES)
-        } else {
-            always
+        let descriptors = always.with(Features::DESCRIPTORS).with(Features::DIRECT);
+        let features = match security {
+            None => always,
+            // Such a user's sessions are of *nobody*, which have no lane.
+            Some(Security::User(_)) if !security.is_some_and(Security::is_of_known_user) => {
+                descriptors
+            }
+            Some(_) => descriptors.with(Features::LANES),
         };
         if let Err(error) = self.door.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
@@ -283,7 +297,7 @@ impl Worker {
         let entry = WorkerConnection {
             link: Arc::new(Link::new(
                 id,
-                connection,
+                (connection, door),
                 Arc::clone(&self.door.poll),
                 self.context.vice.partitions().clone(),
                 self.nobody.is_some().then(|| Arc::clone(&self.context.unread)),
@@ -292,7 +306,7 @@ impl Worker {
             crowded,
             half_received: 0,
             inbox: Inbox::new(measure, UNJOINED_LIMITS, false),
-            lane: None,
+            lane: LaneState::None,
             is_rung: false,
             process,
             terms: None,
@@ -398,7 +412,7 @@ impl Worker {
             LaneTurn::Nothing => self
                 .connections
                 .get(number)
-                .and_then(|entry| entry.lane.as_ref())
+                .and_then(|entry| entry.lane.open())
                 .is_some_and(|lane| !lane.sleep()),
             LaneTurn::Paused | LaneTurn::Over => false,
         });
@@ -436,7 +450,7 @@ impl Worker {
     fn wake_lane(&mut self, number: u64) {
         let Some(entry) = self.connections.get_mut(&number) else { return };
         let is_rung = std::mem::take(&mut entry.is_rung);
-        let Some(lane) = entry.lane.as_ref().filter(|_| is_rung) else { return };
+        let Some(lane) = entry.lane.open().filter(|_| is_rung) else { return };
         if self.awake.iter().all(|(other, _)| *other != number) {
             lane.wake();
             self.awake.push((number, Instant::now()));
@@ -633,7 +647,7 @@ impl Worker {
         let patience = if self.nobody.is_some() { self.slow_reader / 5 } else { self.slow_reader };
         for entry in self.connections.values() {
             if entry.link.blocked_since().is_some_and(|since| since.elapsed() > patience) {
-                let host = entry.host.map(Host::address);
+                let host = entry.host;
                 if let Some(before) = self.context.bounds.may_log("slow", host) {
                     tracing::warn!(
                         link = entry.link.id.0,

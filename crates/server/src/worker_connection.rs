@@ -11,9 +11,11 @@ use dafs::{
     ChannelId, Features, Flags, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput,
     HelloRefusal, Terms,
 };
+use fabric::lane::LANE_BYTES;
 use fabric::tls::{self, Handshake};
 use fabric::{Extent, FrameLimits, Inbox};
 use parking_lot::Mutex;
+use types::Host;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::attach::{self, AttachRequest};
@@ -24,7 +26,7 @@ use crate::poll::Poll;
 use crate::process::PeerLifetime;
 use crate::security::{Certified, Security};
 use crate::session_handle::SessionHandle;
-use crate::usage::Host;
+use crate::usage::MappedShare;
 
 /// The limits before a connection belongs to a session: an attach is small.
 pub(crate) const UNJOINED_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
@@ -40,14 +42,33 @@ pub(crate) struct WorkerConnection {
     /// Memory that counts for its partially received request.
     pub half_received: usize,
     pub inbox: Inbox,
-    /// The faster way beside it, which the client opened.
-    pub lane: Option<ConnectionLane>,
+    /// The faster way beside it.
+    pub lane: LaneState,
     /// The client says that there is something in the lane.
     pub is_rung: bool,
     pub process: Option<PeerLifetime>,
     /// Those of its hello, once it has a session.
     pub terms: Option<Terms>,
     pub stage: Stage,
+}
+
+/// The faster way beside a connection.
+pub(crate) enum LaneState {
+    /// The client offered none.
+    None,
+    Open(Box<ConnectionLane<MappedShare>>),
+    /// The client's host has as much memory mapped as it may: all goes over the socket.
+    Refused,
+}
+
+impl LaneState {
+    /// The lane, if it is open.
+    pub fn open(&self) -> Option<&ConnectionLane<MappedShare>> {
+        match self {
+            LaneState::Open(lane) => Some(lane),
+            LaneState::None | LaneState::Refused => None,
+        }
+    }
 }
 
 /// Requests that one lane may have handled before others have their turn, and before their replies
@@ -160,7 +181,7 @@ impl WorkerConnection {
                 Ok(false) => return Goes::On,
                 Err(why) => {
                     context.tally.malformed.fetch_add(1, Ordering::Relaxed);
-                    let host = self.host.map(Host::address);
+                    let host = self.host;
                     if let Some(before) = context.bounds.may_log("connection", host) {
                         tracing::info!(
                             link = self.link.id.0,
@@ -248,7 +269,7 @@ impl WorkerConnection {
                 (Some(_), tls) => {
                     if tls.is_some() && !context.clear {
                         context.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
-                        let host = self.host.map(Host::address);
+                        let host = self.host.and_then(Host::address);
                         context.trust.record_refusal(
                             "door.clear",
                             host,
@@ -262,7 +283,7 @@ impl WorkerConnection {
         }
         if self.crowded
             && matches!(arrival.entry, Entry::In)
-            && self.link.security() == Security::Clear
+            && !matches!(self.link.security(), Security::Tls { .. })
         {
             arrival.greeting.refuse(HelloRefusal::Crowded);
         }
@@ -311,7 +332,7 @@ impl WorkerConnection {
         };
         context.tally.frames.fetch_add(1, Ordering::Relaxed);
         if frame.header.kind.is_of_connection() {
-            return self.on_connection_frame(handle, &frame).map(|()| true);
+            return self.on_connection_frame(context, handle, &frame).map(|()| true);
         }
         let mut outcome = handle.arrived(clock::now(), &self.link, frame);
         let error = outcome.error.take();
@@ -326,7 +347,12 @@ impl WorkerConnection {
 
 impl WorkerConnection {
     /// A frame about lanes and regions.
-    fn on_connection_frame(&mut self, handle: &SessionHandle, frame: &Frame) -> Result<(), String> {
+    fn on_connection_frame(
+        &mut self,
+        context: &ServerContext,
+        handle: &SessionHandle,
+        frame: &Frame,
+    ) -> Result<(), String> {
         let Some(terms) = self.terms.filter(|terms| terms.features.has(Features::LANES)) else {
             return Err("lanes were not agreed on".to_owned());
         };
@@ -337,25 +363,41 @@ impl WorkerConnection {
         let message = Message::of_frame(frame).map_err(|error| error.to_string())?;
         let has_descriptor = frame.header.flags.has(Flags::DESCRIPTOR);
         let descriptor = has_descriptor.then(|| self.inbox.take_descriptor()).flatten();
+        let share = |bytes| context.bounds.map(self.host, bytes);
         let answer = match (message, descriptor, &mut self.lane) {
-            (Some(Message::Lane), Some(memory), None)
+            (Some(Message::Lane), Some(memory), LaneState::None)
                 if terms.features.has(Features::READ_TIMES) =>
             {
-                let (lane, sender) = ConnectionLane::open(memory)?;
-                self.lane = Some(lane);
-                self.is_rung = true;
-                self.link.open_lane(sender);
-                Some(Message::LaneOpen)
+                match share(LANE_BYTES) {
+                    None => {
+                        self.lane = LaneState::Refused;
+                        None
+                    }
+                    Some(share) => {
+                        let (lane, sender) = ConnectionLane::open(memory, share)?;
+                        self.lane = LaneState::Open(Box::new(lane));
+                        self.is_rung = true;
+                        self.link.open_lane(sender);
+                        Some(Message::LaneOpen)
+                    }
+                }
             }
-            (Some(Message::Region { handle, begins: true }), Some(memory), Some(lane)) => {
-                let added = lane.regions.add(handle, memory);
+            (
+                Some(Message::Region { handle, begins: true }),
+                Some(memory),
+                LaneState::Open(lane),
+            ) => {
+                let added = lane.regions.add(handle, memory, share);
                 Some(Message::RegionOpen { handle, is_open: added.is_ok() })
             }
-            (Some(Message::Region { handle, begins: false }), None, Some(lane)) => {
+            (Some(Message::Region { handle, begins: true }), Some(_), LaneState::Refused) => {
+                Some(Message::RegionOpen { handle, is_open: false })
+            }
+            (Some(Message::Region { handle, begins: false }), None, LaneState::Open(lane)) => {
                 lane.regions.remove(handle).map_err(|error| error.to_string())?;
                 Some(Message::RegionOpen { handle, is_open: false })
             }
-            (Some(Message::Bell), None, Some(_)) => {
+            (Some(Message::Bell), None, LaneState::Open(_)) => {
                 self.is_rung = true;
                 None
             }
@@ -375,7 +417,8 @@ impl WorkerConnection {
         context: &Arc<ServerContext>,
         agenda: &mut Agenda,
     ) -> Option<LaneTurn> {
-        let (Some(lane), Stage::InSession(handle)) = (&mut self.lane, &self.stage) else {
+        let (LaneState::Open(lane), Stage::InSession(handle)) = (&mut self.lane, &self.stage)
+        else {
             return Some(LaneTurn::Over);
         };
         let (mut turn, mut copied) = (LaneTurn::Nothing, 0);

@@ -13,6 +13,7 @@ mod delegations;
 mod direct_reads;
 mod fences;
 mod lane_attacks;
+mod local_users;
 mod opens;
 mod packed_bodies;
 mod peer_versions;

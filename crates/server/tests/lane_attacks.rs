@@ -5,14 +5,16 @@ use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dafs::message::{Attach, Message};
+use dafs::message::{Attach, AttachAnswer, Message};
 use dafs::{
-    Features, Flags, Frame, FrameHeader, FrameKind, Hello, HelloAnswer, Region, encode_call,
+    Features, Flags, Frame, FrameHeader, FrameKind, Hello, HelloAnswer, HelloRefusal, Region,
+    encode_call,
 };
 use fabric::lane::{LANE_BYTES, LaneReceiver, LaneSender, client_lane};
 use mem::shared::SharedMemory;
@@ -23,45 +25,75 @@ use types::{Call, Caller, ClientId, Fid, SessionId};
 
 use crate::common::*;
 
-struct Attacker {
-    stream: UnixStream,
-    session: SessionId,
-    lane: Option<(Arc<SharedMemory>, LaneSender, LaneReceiver)>,
+pub(crate) struct Attacker {
+    pub stream: UnixStream,
+    pub session: SessionId,
+    pub lane: Option<(Arc<SharedMemory>, LaneSender, LaneReceiver)>,
     region: SharedMemory,
     fid: Fid,
     requests: [u64; 128],
 }
 
-const FEATURES: Features =
+pub(crate) const FEATURES: Features =
     Features::DESCRIPTORS.with(Features::DIRECT).with(Features::LANES).with(Features::READ_TIMES);
 
 impl Attacker {
-    fn attach(cell: &Cell, features: Features, fid: Fid) -> Attacker {
-        let mut stream = UnixStream::connect(cell.config.unix_socket.as_ref().unwrap()).unwrap();
+    /// Greets at a socket and attaches nothing yet; the refusal of the greeting.
+    pub fn greet(socket: &Path, features: Features, fid: Fid) -> Result<Attacker, HelloRefusal> {
+        let mut stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let hello = Hello::full(features);
         stream.write_all(&hello.to_bytes()).unwrap();
         let mut answer = [0; HelloAnswer::BYTES];
         stream.read_exact(&mut answer).unwrap();
-        assert!(matches!(HelloAnswer::parse(&answer, &hello), Ok(HelloAnswer::Welcome(_))));
-        let attach = Attach {
-            client: ClientId(rand::random()),
-            incarnation: 1,
-            resume: None,
-            display: "hostile".into(),
-            pid: std::process::id(),
-        };
         let region = SharedMemory::create_sealed("region", 1 << 20).unwrap();
-        let requests = [0; 128];
-        let session = SessionId(0);
-        let mut attacker = Attacker { stream, session, lane: None, region, fid, requests };
-        attacker.send(&Message::Attach(attach), None);
-        let attached = attacker.receive().unwrap();
-        assert_eq!(attached.kind, FrameKind::Attached);
-        attacker.session = attached.session;
-        let caller = Caller::ROOT;
-        attacker.send(&Message::Credential { handle: 1, caller }, None);
+        let (session, requests) = (SessionId(0), [0; 128]);
+        match HelloAnswer::parse(&answer, &hello).unwrap() {
+            HelloAnswer::Refused(refusal) => Err(refusal),
+            HelloAnswer::Welcome(_) => {
+                Ok(Attacker { stream, session, lane: None, region, fid, requests })
+            }
+        }
+    }
+
+    /// Attaches; `Err`: what the server says instead.
+    pub fn attach_as(
+        &mut self,
+        client: ClientId,
+        incarnation: u64,
+        resume: Option<SessionId>,
+    ) -> Result<AttachAnswer, Option<Box<Message>>> {
+        let (display, pid) = ("hostile".into(), std::process::id());
+        self.send(&Message::Attach(Attach { client, incarnation, resume, display, pid }), None);
+        match self.message() {
+            Some(Message::Attached(attached)) => {
+                self.session = attached.session;
+                let caller = Caller::ROOT;
+                self.send(&Message::Credential { handle: 1, caller }, None);
+                Ok(attached)
+            }
+            other => Err(other.map(Box::new)),
+        }
+    }
+
+    fn attach(cell: &Cell, features: Features, fid: Fid) -> Attacker {
+        let socket = cell.config.unix_socket.as_ref().unwrap();
+        let mut attacker = Attacker::greet(socket, features, fid).unwrap();
+        attacker.attach_as(ClientId(rand::random()), 1, None).unwrap();
         attacker
+    }
+
+    /// The server's next message; `None`: a reply, or the connection is over.
+    pub fn message(&mut self) -> Option<Message> {
+        let mut header = [0; FrameHeader::BYTES];
+        self.stream.read_exact(&mut header).ok()?;
+        let header = FrameHeader::parse(&header).unwrap();
+        let mut bytes = |count: u32| {
+            let mut bytes = vec![0; count as usize];
+            self.stream.read_exact(&mut bytes).ok().map(|()| Bytes::from(bytes))
+        };
+        let (message, payload) = (bytes(header.message_bytes)?, bytes(header.payload_bytes)?);
+        Message::of_frame(&Frame { header, message, payload }).unwrap()
     }
 
     /// With a lane and a region that the server accepted.
@@ -79,7 +111,7 @@ impl Attacker {
     }
 
     #[allow(clippy::needless_pass_by_value)] // It gives the file away.
-    fn send(&mut self, message: &Message, file: Option<OwnedFd>) {
+    pub fn send(&mut self, message: &Message, file: Option<OwnedFd>) {
         let mut frame = message.to_frame(self.session).unwrap().sealed(Features::NONE);
         if file.is_some() {
             frame.header.flags = frame.header.flags.with(Flags::DESCRIPTOR);
@@ -110,7 +142,7 @@ impl Attacker {
     }
 
     /// The server closes the connection.
-    fn is_ended(&mut self) -> bool {
+    pub fn is_ended(&mut self) -> bool {
         while let Some(header) = self.receive() {
             if header.kind == FrameKind::Goodbye {
                 return true;

@@ -18,6 +18,7 @@ mod fault;
 mod fid;
 mod health;
 mod hex;
+mod host;
 mod joining;
 pub mod limits;
 mod lock;
@@ -60,6 +61,7 @@ pub use fid::{
 };
 pub use health::DiskHealth;
 pub use hex::{hex, unhex, unhex_array};
+pub use host::Host;
 pub use joining::{Invitation, InvitedServer, ServerRoles};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner, PersistHow};
 pub use mountpoint::{MountPoint, MountPointError};

@@ -168,6 +168,15 @@ pub const SESSIONS_PER_HOST_MAX: usize = 1024;
 /// Connections from one host: two of each of its sessions.
 pub const CONNECTIONS_PER_HOST_MAX: usize =
     2 * (SESSIONS_PER_HOST_MAX + NOBODY_SESSIONS_PER_HOST_MAX);
+/// Memories of clients (regions and lanes) that a server has mapped for local users: a quarter of
+/// the mappings that Linux lets a process have (`vm.max_map_count`).
+pub const REGIONS_MAX: usize = 16_384;
+/// Of these, those of one local user: sixteen connections with all that they may have.
+pub const REGIONS_PER_HOST_MAX: usize = 1024;
+/// MiB of them: a five-hundredth of the address space of a process.
+pub const REGION_MIB_MAX: usize = 256 << 10;
+/// Of these, those of one local user: as much as one connection may have.
+pub const REGION_MIB_PER_HOST_MAX: usize = 16 << 10;
 /// Days without contact after which the newest incarnation of a client is forgotten. An older one
 /// that comes back later is accepted (EO-2): all state of both ended long before. Longer than
 /// holidays.

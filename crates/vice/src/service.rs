@@ -18,8 +18,8 @@ use std::time::Duration;
 use lease::{EndReason, Leases, Output, RenewalOutcome};
 use store::{Partition, Rewrapped, StoreError};
 use types::{
-    Answer, BreakId, Call, CallBlocking, Changed, ClientId, DataUse, Fault, Fid, KeyPrint, Name,
-    PartitionNo, ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp,
+    Answer, BreakId, Call, CallBlocking, Changed, ClientId, DataUse, Fault, Fid, Host, KeyPrint,
+    Name, PartitionNo, ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp,
     VolumeCall, VolumeId,
 };
 
@@ -386,8 +386,9 @@ impl Vice {
         });
     }
 
-    /// Sets the host of the session, for shared limits. `None`: this machine, or another server.
-    pub fn set_host(&self, session: SessionId, host: Option<std::net::IpAddr>) {
+    /// Sets the host of the session, for shared limits. `None`: the server's own user, or another
+    /// server.
+    pub fn set_host(&self, session: SessionId, host: Option<Host>) {
         self.coherence.leases().sessions_mut().set_host(session, host);
     }
 

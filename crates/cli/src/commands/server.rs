@@ -161,6 +161,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     let mut config = ServerConfig::new(PathBuf::new());
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
     config.unix_socket = Some(cell.socket());
+    config.users_socket = cell.users_socket();
     config.tcp_listen = cell.config.listen.map(|listen| listen.to_string());
     config.name = cell.config.server.clone();
     config.addresses = cell.config.addresses.clone();

@@ -84,7 +84,7 @@ impl StatusCommand {
             show::json(&json!({
                 "cell": cell.config.name, "dir": cell.dir(), "listen": listen,
                 "database": database_json(&cell.database()),
-                "socket": cell.socket(),
+                "socket": cell.socket(), "users_socket": cell.users_socket(),
                 "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
                 "trouble": trouble },
                 "report": report, "usage": usage.map(usage_json), "mounts": mounts,
@@ -240,6 +240,7 @@ fn print(
         (Some(process), None) => {
             let up = up.map_or_else(String::new, |secs| format!(", up {}", show::duration(secs)));
             println!("server    process {}, listens on {}{up}", process.pid, cell.reached_at());
+            println!("users     {}", users_line(cell, report));
         }
         (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
     }
@@ -301,6 +302,18 @@ fn print(
                     turn it on"
             );
         }
+    }
+}
+
+/// Where all users of this machine reach the server.
+fn users_line(cell: &CellDir, report: Option<&Value>) -> String {
+    let there = report.and_then(|report| report["server"]["users_socket"].as_str());
+    match (there, cell.users_socket()) {
+        (Some(path), _) => format!("of this machine reach it at unix:{path}"),
+        (None, Some(path)) => {
+            format!("of this machine cannot reach it at {}: its log says why", path.display())
+        }
+        (None, None) => "of this machine have no socket".to_owned(),
     }
 }
 

@@ -174,11 +174,16 @@ impl Up {
         match &at {
             _ if self.json => show::json(&json!({
                 "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen,
-                "socket": cell.socket(),
+                "socket": cell.socket(), "users_socket": cell.users_socket(),
                 "at": at, "started": started, "mounted": mounted,
             })),
             Some(at) => self.print_result(&cell, at, started || mounted, person.as_ref()),
-            None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
+            None => {
+                println!("the server of {} listens on {}", cell.config.name, cell.reached_at());
+                if let Some(users) = cell.users_socket() {
+                    println!("all users of this machine reach it at unix:{}", users.display());
+                }
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -375,6 +380,10 @@ impl Up {
         println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
         println!("    {rialto} mount --daemon {} DIR", cell.endpoint());
         println!("        mount it a second time, and see each change at once");
+        if let Some(users) = cell.users_socket() {
+            println!("    programs of all users of this machine reach its server at");
+            println!("        unix:{}", users.display());
+        }
         println!("    {rialto} status{dir}");
         println!("        what runs, who is connected, what is used");
         println!("\nto stop (the data stays in {}):\n    {rialto} down{dir}", cell.dir().display());

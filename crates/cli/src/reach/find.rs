@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use client::Endpoint;
-use local::cell::{CellDir, Where};
+use local::cell::{CellDir, Where, cells_for_users, users_socket_of};
 use local::failure::Failure;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -105,7 +105,17 @@ fn elsewhere(mut looked: Looked, options: &ReachOptions) -> Result<Reach, Failur
         None => Vec::new(),
     };
     match &held[..] {
-        [] => looked.at(format!("{} has no login", TokenDir::place().display())),
+        [] => {
+            looked.at(format!("{} has no login", TokenDir::place().display()));
+            match &cells_for_users()[..] {
+                [] => looked.at("root runs no server on this machine"),
+                [only] => {
+                    return NetworkWay::to_cell(only, FoundBy::Local, options).map(Reach::network);
+                }
+                several => looked
+                    .at(format!("this machine serves {}: --cell chooses one", several.join(", "))),
+            }
+        }
         [only] => {
             let cell = only.token.cell.clone();
             return NetworkWay::to_cell(&cell, FoundBy::Login, options).map(Reach::network);
@@ -183,19 +193,19 @@ fn need_name(cell: &CellDir, name: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// The socket of a cell's directory where this process may use it, or else the address at which its
-/// server listens.
+/// The socket of a cell's directory where this process may use it, or else that for users and the
+/// address at which its server listens.
 fn of_directory(cell: CellDir, options: &ReachOptions) -> Result<Reach, Failure> {
     let is_closed = access(cell.socket(), Access::WRITE_OK) == Err(Errno::ACCESS);
-    match cell.config.listen {
-        Some(listen) if is_closed && !options.localauth => {
-            let found_by = FoundBy::CellDirectory(cell.dir().to_owned());
-            let name = cell.config.name.clone();
-            let servers = vec![Endpoint::Tcp(listen.to_string())];
-            Ok(Reach::network(NetworkWay::new(name, servers, found_by, options)))
-        }
-        _ => Ok(Reach::Socket(Box::new(cell))),
+    let users = cell.users_socket().filter(|path| path.exists()).map(Endpoint::Unix);
+    let listen = cell.config.listen.map(|listen| Endpoint::Tcp(listen.to_string()));
+    let servers: Vec<Endpoint> = users.into_iter().chain(listen).collect();
+    if servers.is_empty() || !is_closed || options.localauth {
+        return Ok(Reach::Socket(Box::new(cell)));
     }
+    let found_by = FoundBy::CellDirectory(cell.dir().to_owned());
+    let name = cell.config.name.clone();
+    Ok(Reach::network(NetworkWay::new(name, servers, found_by, options)))
 }
 
 impl NetworkWay {
@@ -221,14 +231,20 @@ impl NetworkWay {
         options: &ReachOptions,
     ) -> Result<NetworkWay, Failure> {
         let way = NetworkWay::new(cell.to_owned(), Vec::new(), found_by, options);
+        // A server on this machine comes first: it needs no login.
+        let users = Some(users_socket_of(cell)).filter(|path| path.exists()).map(Endpoint::Unix);
+        let behind = |servers: Vec<Endpoint>| users.iter().cloned().chain(servers).collect();
         let list = CellList::new(None, way.place.as_deref());
         if let Some(known) = list.find_in_files(cell) {
-            return Ok(NetworkWay { servers: known.servers, ..way });
+            return Ok(NetworkWay { servers: behind(known.servers), ..way });
         }
         let held = TokenDir::find()?.map(|dir| dir.token(cell)).transpose()?.flatten();
         if let Some(HeldToken { servers, trust, .. }) = held {
             let servers = servers.iter().filter_map(|text| text.parse().ok()).collect();
-            return Ok(NetworkWay { servers, trust, ..way });
+            return Ok(NetworkWay { servers: behind(servers), trust, ..way });
+        }
+        if users.is_some() {
+            return Ok(NetworkWay { servers: behind(Vec::new()), ..way });
         }
         if let Some(known) = list.find(cell) {
             return Ok(NetworkWay { servers: known.servers, ..way });

@@ -65,6 +65,8 @@ pub enum FoundBy {
     CellDirectory(PathBuf),
     Machine(PathBuf),
     Login,
+    /// Root runs its server on this machine.
+    Local,
 }
 
 impl fmt::Display for FoundBy {
@@ -79,6 +81,7 @@ impl fmt::Display for FoundBy {
             }
             FoundBy::Machine(file) => write!(f, "{}", file.display()),
             FoundBy::Login => f.write_str("the only login"),
+            FoundBy::Local => f.write_str("its server on this machine"),
         }
     }
 }
@@ -109,11 +112,12 @@ impl ReachedCell {
         match &self.reach {
             Reach::Socket(cell) => format!("the socket in {}", cell.dir().display()),
             Reach::Network(way) => {
-                let who = match &self.user {
-                    Some(user) => format!("as {user}"),
-                    None => "without a login".to_owned(),
+                let (by, nobody) = match &self.endpoint {
+                    Endpoint::Unix(_) => ("by", format!("as uid {}", self.caller.uid)),
+                    Endpoint::Tcp(_) => ("over the network to", "without a login".to_owned()),
                 };
-                format!("over the network to {}, {who} (found by {})", self.endpoint, way.found_by)
+                let who = self.user.as_ref().map_or(nobody, |user| format!("as {user}"));
+                format!("{by} {}, {who} (found by {})", self.endpoint, way.found_by)
             }
         }
     }

@@ -468,7 +468,8 @@ impl ServerSession {
             return Err(PeerError::NoCurrent);
         }
         let caller = self.credentials.get(&header.credential);
-        let no_descriptors = !line.terms.features.has(Features::DESCRIPTORS);
+        let no_descriptors =
+            !line.terms.features.has(Features::DESCRIPTORS) || !self.verifier.hands_out_bodies();
         let no_delegations = !line.terms.features.has(Features::DELEGATIONS);
         let refuse = match (caller, &call) {
             _ if header.flags.has(Flags::ABORTED) => Some(Fault::ChainAborted),

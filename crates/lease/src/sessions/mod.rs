@@ -7,10 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
-use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use types::{BreakId, ClientId, SessionId, Time};
+use types::{BreakId, ClientId, Host, SessionId, Time};
 
 /// Clients without sessions whose incarnation is remembered. A forgotten client may come back with
 /// any incarnation, which does no harm: all its sessions are over.
@@ -70,8 +69,8 @@ pub(crate) struct Session {
     pub excluding: bool,
     /// No authenticated user has called through it yet (`leases/anonymous.rs`).
     pub anonymous: bool,
-    /// Address of its client, for the limits of hosts; `None`: no limits apply.
-    pub host: Option<IpAddr>,
+    /// Where its client is, for the limits of hosts; `None`: no limits apply.
+    pub host: Option<Host>,
     /// Authenticated while breaks were not acknowledged: the last of these breaks.
     pub breaks_before_proof: Option<BreakId>,
 }
@@ -87,7 +86,7 @@ struct Client {
 pub struct Sessions {
     table: HashMap<SessionId, Session>,
     clients: HashMap<ClientId, Client>,
-    hosts: HashMap<IpAddr, BTreeSet<SessionId>>,
+    hosts: HashMap<Host, BTreeSet<SessionId>>,
     idle: VecDeque<ClientId>,
     ends: BinaryHeap<Reverse<(Time, SessionId)>>,
     next: u64,
@@ -171,9 +170,9 @@ impl Sessions {
         users.map(|(id, _)| *id).max_by_key(|id| (count(*id), *id))
     }
 
-    /// Sets the host of the session's client. `None`: the server's own machine, or another server;
-    /// such a host has no limits.
-    pub fn set_host(&mut self, id: SessionId, host: Option<IpAddr>) {
+    /// Sets the host of the session's client. `None`: the server's own user, or another server; no
+    /// limits of hosts apply to them.
+    pub fn set_host(&mut self, id: SessionId, host: Option<Host>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut session.host, host)
             && let Some(sessions) = self.hosts.get_mut(&before)

@@ -26,6 +26,10 @@ pub struct CellConfig {
     pub partitions: Vec<PathBuf>,
     /// The Unix socket, relative or absolute as well.
     pub socket: PathBuf,
+    /// The Unix socket for users of this machine, relative or absolute as well, or `none` [default:
+    /// `/run/rialto/CELL.sock` of root's server, otherwise `users/server.sock`].
+    #[serde(rename = "users-socket")]
+    pub users_socket: Option<PathBuf>,
     /// The server's name in its cell; `None`: the machine's name.
     pub server: Option<String>,
     /// Addresses at which others reach this server; empty: where it listens.

@@ -21,7 +21,7 @@ pub const PORT_DEFAULT: u16 = 7620;
 /// Count of those ports; all lie below those that Linux gives to outgoing connections.
 const PORTS: u16 = 2000;
 /// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Settings of a new cell.
 #[derive(Clone, Debug, Default)]
@@ -118,6 +118,8 @@ impl CellDir {
              starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with the certificate in \
              keys/; clear = true allows clear text too.\n\
+             # users-socket = \"PATH\" is where every user of this machine may connect, each as the \
+             user that the kernel reports; \"none\": nowhere.\n\
              # trusted = [\"10.1.0.0/16\"] trusts hosts to name their users, if the connection \
              comes from a port below 1024 or shows a host certificate; users of all\n\
              # others log in. trusted_root = true makes root of such hosts root of the cell's \

@@ -9,15 +9,17 @@
 //!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
 //!   partitions.made  the partitions that a start of the server made or found
-//!   server.sock    where local clients connect
+//!   server.sock    where local clients of the server's user and root connect
+//!   users/server.sock  where all users of the machine connect; of root's server it is elsewhere
+//!                  (`users`)
 //!   server.pid     the running server
 //!   mounts/        for each running mount a pid file and its facts, named after its mount point
 //!   cache/         one disk cache for each mount
 //!   logs/          logs of daemons
 //!   mnt/           the default mount point of `rialto up`
 //! ```
-//! This file has the places in it, `config` the form of cell.toml, `making` makes a new one, and
-//! `mounts` has the records of mounts.
+//! This file has the places in it, `config` the form of cell.toml, `making` makes a new one,
+//! `mounts` has the records of mounts, and `users` the sockets for users.
 //!
 //! Its place: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else
 //! `~/.local/share/rialto`.
@@ -25,6 +27,7 @@
 mod config;
 mod making;
 mod mounts;
+mod users;
 
 use std::fs;
 use std::io;
@@ -42,6 +45,7 @@ pub use self::making::{Joins, NewCell, PORT_DEFAULT, prepare_cell_dir};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::mounts::mount_point;
 pub use self::mounts::{MountRecords, file_name};
+pub use self::users::{cells_for_users, users_socket_of};
 use crate::failure::{Doing, Failure};
 
 /// Mode of every other directory of the server.
@@ -142,9 +146,9 @@ impl CellDir {
         let config = CellConfig::parse(&text).map_err(|why| {
             Failure::new(format!("reading {}", file.display()), why).mend(
                 "mend that line; the file has name, listen, partition (or partitions), \
-                    socket, server, addresses, database, compress, encrypt, clear, trusted, \
-                    trusted_root, cell_away_max, certificate, kerberos, audit, at-rest, etcd and \
-                    limits",
+                    socket, users-socket, server, addresses, database, compress, encrypt, clear, \
+                    trusted, trusted_root, cell_away_max, certificate, kerberos, audit, at-rest, \
+                    etcd and limits",
             )
         })?;
         // The directory itself may be reached through links; the cell's paths are real ones, as the

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rx::rxkad::{RxkadKeys, RxkadLevel};
 use rx::{EndpointConfig, RxError, ServerSecurity, ServiceId};
 use rxport::{RxPort, ServedCall};
-use types::{Answer, BreakId, BreakItem, Caller, ClientId, Fault, ReplyAddress, SessionId};
+use types::{Answer, BreakId, BreakItem, Caller, ClientId, Fault, Host, ReplyAddress, SessionId};
 
 use super::callbacks::ForeignClient;
 use super::callers::CallerNames;
@@ -36,7 +36,6 @@ use crate::context::ServerContext;
 use crate::foreign_sessions::ForeignSessions;
 use crate::loopback::wall;
 use crate::pool::CallPool;
-use crate::usage::Host;
 
 /// Threads that serve calls; one waits for as long as its client and the service take.
 const CALL_THREADS: usize = 32;
