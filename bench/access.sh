@@ -26,6 +26,7 @@ done
 bin=$(cd "$bin" && pwd)
 [ "$(id -u)" = 0 ] && [ -w /dev/fuse ] || { echo "not run: root and /dev/fuse are needed"; exit 0; }
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-access.XXXXXX")
+export RIALTO_RUN=$work/run
 chmod 755 "$work"
 user=4711
 rialto() { "$bin/rialto" "$@"; }

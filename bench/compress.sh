@@ -23,6 +23,7 @@ done
 bin=$(cd "$bin" && pwd)
 [ "$(id -u)" = 0 ] && [ -w /dev/fuse ] || { echo "not run: root and /dev/fuse are needed"; exit 0; }
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-compress.XXXXXX")
+export RIALTO_RUN=$work/run
 rialto() { "$bin/rialto" "$@"; }
 stop() {
     for kind in plain zstd; do

@@ -30,6 +30,7 @@ bin=$(cd "$bin" && pwd)
 command -v make > /dev/null && command -v cc > /dev/null ||
     { echo "not run: a build needs make and cc"; exit 0; }
 [ -n "$work" ] || work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-move.XXXXXX")
+export RIALTO_RUN=$work/run
 mkdir -p "$work/tree"
 one=$work/one two=$work/two tree=$work/tree
 rialto() { timeout --kill-after=10 120 "$bin/rialto" "$@"; }

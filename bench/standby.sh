@@ -26,6 +26,7 @@ done
 bin=$(cd "$bin" && pwd)
 [ -w /dev/fuse ] || { echo "not run: mounting needs /dev/fuse"; exit 0; }
 [ -n "$work" ] || work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-standby.XXXXXX")
+export RIALTO_RUN=$work/run
 one=$work/one two=$work/two
 mkdir -p "$work/with" "$work/without"
 rialto() { timeout --kill-after=10 120 "$bin/rialto" "$@"; }

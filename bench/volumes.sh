@@ -26,6 +26,7 @@ bin=$(cd "$bin" && pwd)
 [ -x "$bin/examples/volumes" ] ||
     { echo "not run: build it with 'cargo build --release -p store --example volumes'"; exit 1; }
 [ -n "$work" ] || work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-volumes.XXXXXX")
+export RIALTO_RUN=$work/run
 cell=$work/cell
 rialto() { "$bin/rialto" "$@" --dir "$cell"; }
 stop() { rialto down > /dev/null 2>&1 || true; [ $keep = yes ] ||

@@ -26,6 +26,7 @@ BIN=$(cd "$BIN" && pwd) || exit 2
 export PATH=$PATH:/usr/sbin:/sbin RIALTO=$BIN/rialto QUICK
 export CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
 export WORK=${WORK:-$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-kernels.XXXXXX")}
+export RIALTO_RUN=$WORK/run
 mkdir -p "$CACHE"
 for library in real openafs guest fetch; do . "$here/lib/$library.sh"; done
 needs_root

@@ -101,6 +101,38 @@ check "programs.md: C is built" gcc -std=c11 -Wall -Wextra -Werror -I "$top/crat
 check "programs.md: C" says "5 bytes: bytes" 0 within 60 "$base/page"
 check "programs.md: Python" says "b'some bytes'" 0 within 60 python3 "$base/page0.python"
 
+# A user of this machine who is not root, at the socket for users: in copies that the user may read.
+if [ "$(id -u)" -ne 0 ]; then
+    skip "users of this machine: only root can be another user"
+else
+    users=$(within 60 "$RIALTO" status --dir "$cell" --json | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["report"]["server"]["users_socket"])')
+    check "status names the socket for users" says "reach it at unix:$users" 0 \
+        "$RIALTO" status --dir "$cell"
+    install -d -m 755 "$base/user" && cp -r "$top/python/rialto" "$library" "$base/page2.python" \
+        "$top/python/tests/user.py" "$base/user/" && chmod -R a+rX "$base/user"
+    as_user() { local uid=$1; shift; within 60 setpriv --reuid "$uid" --regid "$uid" \
+        --clear-groups env -C / "RIALTO_LIBRARY=$base/user/librialto.so" \
+        "RIALTO_SERVER=unix:$users" "PYTHONPATH=$base/user" "$@"; }
+    check "programs.md: a user's program in Python, through a lane" says \
+        "b'for user 4711 alone' True" 0 as_user 4711 python3 "$base/user/page2.python"
+    check "the file is the user's" test "$(stat -c '%u %a' "$at/open/mine")" = "4711 600"
+    check "the user reads it again, through a lane" as_user 4711 python3 "$base/user/user.py" \
+        reads open/mine
+    check "another user is refused it" as_user 4712 python3 "$base/user/user.py" refused open/mine
+    check "and so is root there, which is an ordinary user" as_user 0 python3 \
+        "$base/user/user.py" refused open/mine
+    check "who reads it at the server's own socket" within 60 python3 "$base/user/user.py" reads \
+        open/mine
+    check "the server's own socket is not for the user" refused as_user 4711 env \
+        "RIALTO_SERVER=unix:$cell/server.sock" python3 "$base/user/user.py" reads open/mine
+    install -m 755 "$RIALTO" "$base/user/rialto.program"
+    found() { as_user 4711 env -u RIALTO_HOME "HOME=$base/user" "RIALTO_RUN=${users%/*}" \
+        "RIALTO_TOKENS=$base/none" "$base/user/rialto.program" cat "$@"; }
+    check "rialto cat finds the cell's server by its name" says "for user 4711 alone" 0 \
+        found rialto://direct.test/open/mine
+fi
+
 # Programs are killed at any point; their server and other programs go on.
 server=$(head -n 1 "$cell/server.pid")
 sessions() { within 60 "$RIALTO" status --dir "$cell" --json |

@@ -59,6 +59,9 @@ BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
 WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-real.XXXXXX")
+# The sockets for users of servers under test are not among those of this machine.
+export RIALTO_RUN=$WORK/run
+mkdir -m 755 "$RIALTO_RUN"
 # The conformance cases come in as other users too.
 chmod 755 "$WORK"
 mkdir -p "$CACHE"
@@ -68,7 +71,7 @@ if [ -n "$ON" ]; then
     A=$(mktemp -d "$ON/rialto-real.XXXXXX") B=$A CELL=''
 elif [ ! -w /dev/fuse ]; then
     skip "/dev/fuse is not there or not ours to use, so nothing can be mounted"
-    rmdir "$WORK"
+    rmdir "$RIALTO_RUN" "$WORK"
     exit 0
 else
     A=$WORK/A B=$WORK/B CELL=$WORK/cell

@@ -60,6 +60,7 @@ findmnt -rno TARGET -t fuse.rialto | tac | while read -r other; do umount -il "$
 
 # Test programs that run as other users must reach the mounts.
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-xfstests.XXXXXX")
+export RIALTO_RUN=$work/run
 chmod 755 "$work"
 cell=$work/cell
 mkdir "$work"/{bin,test,scratch,second-test,second-scratch}

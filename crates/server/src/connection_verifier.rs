@@ -2,15 +2,16 @@
 //!
 //! A *trusted* connection may name its callers: the server's own Unix socket, used by the superuser
 //! or the server's own user, a server of the cell, and a *trusted host*. Over the Unix socket for
-//! users a caller is the user whom the kernel reports, whatever the name and whoever it is. A server of the cell is the other end if
-//! it showed a certificate whose key the cell database lists, whatever authority made it. A
-//! certificate of the cell's own authority for a server, whose key is not listed, lets its holder
-//! enter that key in the database, and is worth nothing else (`guard/servers.rs`). A trusted host
-//! is one whose address the configuration lists, and of which only its superuser can have
-//! connected: from a reserved port, or with a host certificate. It names its users, and its
-//! superuser only if the configuration allows that, and is never a server or an administrator. Over
-//! any other connection a name is not accepted; a token is, with a proof that was made for this
-//! connection. In clear text others may read along or answer, so tokens are refused there.
+//! users a caller is the user whom the kernel reports, whatever name it gives. A server of the cell
+//! is the other end if it showed a certificate whose key the cell database lists, whatever
+//! authority made it. A certificate of the cell's own authority for a server, whose key is not
+//! listed, lets its holder enter that key in the database, and is worth nothing else
+//! (`guard/servers.rs`). A trusted host is one whose address the configuration lists, and of which
+//! only its superuser can have connected: from a reserved port, or with a host certificate. It
+//! names its users, and its superuser only if the configuration allows that, and is never a server
+//! or an administrator. Over any other connection a name is not accepted; a token is, with a proof
+//! that was made for this connection. In clear text others may read along or answer, so tokens are
+//! refused there.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

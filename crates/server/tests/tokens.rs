@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common::*;
 use bytes::Bytes;
-use client::{ClientIdentity, Remote, Session, SessionConfig};
+use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
@@ -432,6 +432,27 @@ fn ac_3_an_address_alone_is_nobody() {
             "{call:?}: {said:?}"
         );
     }
+}
+
+#[test]
+fn lu1_a_token_counts_over_the_socket_for_users() {
+    let test = TestCell::with(|config| {
+        let beside = config.unix_socket.as_ref().unwrap().with_file_name("users");
+        config.users_socket = Some(beside.join("socket"));
+    });
+    let wallet = TestWallet::new(test.signed(&test.token(&client())), client());
+    let users = Endpoint::Unix(test.cell.config.users_socket.clone().unwrap());
+    let mut config = SessionConfig::new(users, ClientIdentity::fleeting());
+    config.options.wallet = Some(Arc::clone(&wallet) as _);
+    let session = Session::connect(config).unwrap();
+    let me = rustix::process::geteuid().as_raw();
+    assert_eq!(level(&session, 4711), ("password".to_owned(), 4711));
+    assert_eq!(level(&session, 77), ("attested".to_owned(), me.into()), "without a token");
+    assert_eq!(test.makes(&session, 4711, "his"), Ok(4711));
+    assert_eq!(test.makes(&session, 77, "mine"), Ok(me));
+    wallet.repeats.store(true, Ordering::SeqCst);
+    wallet.put(test.signed(&Token { number: 6, ..test.token(&client()) }));
+    assert_eq!(test.makes(&session, 4711, "forged"), Err(Some(Fault::TokenRefused)));
 }
 
 #[test]

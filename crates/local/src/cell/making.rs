@@ -118,8 +118,8 @@ impl CellDir {
              starts.\n\
              # listen = \"ADDRESS:PORT\" serves other machines, over TLS with the certificate in \
              keys/; clear = true allows clear text too.\n\
-             # users-socket = \"PATH\" is where every user of this machine may connect, each as the \
-             user that the kernel reports; \"none\": nowhere.\n\
+             # users-socket = \"PATH\" is where all users of this machine may connect, each as \
+             the user that the kernel reports; \"none\": nowhere.\n\
              # trusted = [\"10.1.0.0/16\"] trusts hosts to name their users, if the connection \
              comes from a port below 1024 or shows a host certificate; users of all\n\
              # others log in. trusted_root = true makes root of such hosts root of the cell's \
