@@ -61,12 +61,10 @@ pub(crate) fn join(
                         let client = &attach.display;
                         tracing::info!(%client, ?host, %fault, before, "attach refused");
                     }
-                    let why = if fault == Fault::Busy {
-                        "the server has as many sessions as it may have; try later"
-                    } else {
-                        "attach refused"
-                    };
-                    refuse(link, &terms, SessionId(0), fault, why);
+                    match fault {
+                        Fault::Busy => refuse_as_busy(link, &terms),
+                        _ => refuse(link, &terms, SessionId(0), fault, "attach refused"),
+                    }
                     None
                 }
             }
@@ -93,6 +91,12 @@ pub(crate) fn join(
             }
         }
     }
+}
+
+/// There are as many sessions as there may be.
+pub(crate) fn refuse_as_busy(link: &Link, terms: &Terms) {
+    let why = "the server has as many sessions as it may have; try later";
+    refuse(link, terms, SessionId(0), Fault::Busy, why);
 }
 
 fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: &str) {

@@ -16,6 +16,9 @@ const QUIET: Duration = Duration::from_secs(60);
 const QUIET_MAX: usize = 4096;
 /// Connections of a local user beyond its limit that get an answer.
 const CROWDED_MAX: usize = 64;
+/// New sessions of a local user that wait to be recorded: they are recorded one after the other,
+/// each with a sync, and others wait behind them.
+const ATTACHES_MAX: usize = 16;
 /// Of the descriptors for connections a local user may take this part.
 const LOCAL_USERS_PART: u64 = 8;
 
@@ -56,6 +59,7 @@ struct OfHost {
     users: usize,
     of_nobody_count: BTreeSet<SessionId>,
     passwords: usize,
+    attaches: usize,
     mapped: Mapped,
 }
 
@@ -87,6 +91,7 @@ impl OfHost {
             && self.users == 0
             && self.of_nobody_count.is_empty()
             && self.passwords == 0
+            && self.attaches == 0
             && self.mapped == Mapped::default()
     }
 }
@@ -355,6 +360,27 @@ impl Bounds {
         }
     }
 
+    /// A session at this host is about to begin. `false`: too many of a local user are.
+    pub fn begin_attach(&self, host: Option<Host>) -> bool {
+        let Some(host) = host.filter(|host| host.local_user().is_some()) else { return true };
+        let fits = self.state.lock().change(host, |of| {
+            let fits = of.attaches < ATTACHES_MAX;
+            of.attaches += usize::from(fits);
+            fits
+        });
+        if !fits {
+            count(&self.met.sessions_host);
+        }
+        fits
+    }
+
+    /// It has begun, or was refused.
+    pub fn end_attach(&self, host: Option<Host>) {
+        if let Some(host) = host.filter(|host| host.local_user().is_some()) {
+            self.state.lock().change(host, |of| of.attaches -= 1);
+        }
+    }
+
     /// A password from this host is about to be verified. `false`: too many of its are under way.
     pub fn begin_password(&self, host: Option<Host>) -> bool {
         let most = self.limits.passwords_per_host;
@@ -519,6 +545,20 @@ mod tests {
         assert_eq!(bounds.connect(Some(Host::LocalUser(2))), Arrived::Fits);
         let few = Bounds::new(ServerLimits::default(), Some(1024));
         assert_eq!(few.connections_of(Host::LocalUser(1)), 768 / 8, "a part of the descriptors");
+    }
+
+    #[test]
+    fn a_local_user_begins_few_sessions_at_a_time() {
+        let (bounds, joe) = (bounds(), Some(Host::LocalUser(1)));
+        assert!((0..ATTACHES_MAX).all(|_| bounds.begin_attach(joe)));
+        assert!(!bounds.begin_attach(joe) && bounds.begin_attach(Some(Host::LocalUser(2))));
+        assert!(bounds.begin_attach(host(1)) && bounds.begin_attach(None));
+        bounds.end_attach(joe);
+        assert!(bounds.begin_attach(joe) && !bounds.begin_attach(joe));
+        (0..ATTACHES_MAX).for_each(|_| bounds.end_attach(joe));
+        bounds.end_attach(Some(Host::LocalUser(2)));
+        bounds.end_attach(host(1));
+        assert_eq!(bounds.used().hosts, 0);
     }
 
     #[test]

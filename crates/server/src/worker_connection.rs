@@ -245,11 +245,20 @@ impl WorkerConnection {
         self.link.refresh_interest();
         let (context, joined, link) =
             (Arc::clone(context), Arc::clone(joined), Arc::clone(&self.link));
-        let process = self.process.clone();
+        let (process, host) = (self.process.clone(), self.host);
+        let is_new = matches!(&wish, AttachRequest::Attach(attach) if attach.resume.is_none());
+        if is_new && !context.bounds.begin_attach(host) {
+            attach::refuse_as_busy(&link, &terms);
+            joined.push(link.id, None);
+            return Ok(true);
+        }
         context.clone().attaching.run(move || {
             let id = link.id;
             let mut agenda = Agenda::default();
             let handle = attach::join(&context, &link, process, terms, wish, &mut agenda);
+            if is_new {
+                context.bounds.end_attach(host);
+            }
             context.deliver_all(&mut agenda, None);
             joined.push(id, handle);
             agenda.flush();

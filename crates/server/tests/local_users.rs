@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use client::{CallError, ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use dafs::HelloRefusal;
-use dafs::message::{Bind, Message};
+use dafs::message::{Attach, Bind, Message};
 use fabric::lane::LANE_BYTES;
 use mem::shared::SharedMemory;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -211,6 +211,29 @@ fn lu2_sessions_of_one_user_leave_those_of_others() {
     assert!(reason.contains("try later"), "{reason}");
     users.is_served(ANN, "ann");
     assert_eq!(users.server_report()["server"]["met"]["sessions-per-host"], 1);
+}
+
+#[test]
+fn lu2_a_burst_of_attaches_is_served_or_told_to_wait() {
+    if !can_run("lu2_a_burst_of_attaches_is_served_or_told_to_wait") {
+        return;
+    }
+    let users = Users::with(|_| {});
+    for _ in 0..3 {
+        let mut burst: Vec<_> = (0..100).map(|_| users.greet(JOE).unwrap()).collect();
+        for attacker in &mut burst {
+            let (client, display) = (ClientId(rand::random()), "hostile".into());
+            let attach = Attach { client, incarnation: 1, resume: None, display, pid: 1 };
+            attacker.send(&Message::Attach(attach), None);
+        }
+        users.is_served(ANN, &format!("ann{}", rand::random::<u64>()));
+        let attached = burst.iter_mut().filter_map(|attacker| match attacker.message() {
+            Some(Message::Attached(_)) => Some(()),
+            Some(Message::Goodbye { fault: Some(Fault::Busy), .. }) => None,
+            other => panic!("{other:?}"),
+        });
+        assert!(attached.count() >= 16, "so many may wait at a time");
+    }
 }
 
 #[test]
