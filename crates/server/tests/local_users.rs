@@ -264,7 +264,11 @@ fn offer_lane(attacker: &mut Attacker) {
 
 /// Gives the server a region of so many bytes; is it mapped?
 fn add_region(attacker: &mut Attacker, handle: u32, bytes: usize) -> bool {
-    let memory = SharedMemory::create_sealed("lent", bytes).unwrap();
+    add_region_named("region", attacker, handle, bytes)
+}
+
+fn add_region_named(called: &str, attacker: &mut Attacker, handle: u32, bytes: usize) -> bool {
+    let memory = SharedMemory::create_sealed(called, bytes).unwrap();
     let file = Some(memory.file().try_clone().unwrap());
     drop(memory);
     attacker.send(&Message::Region { handle, begins: true }, file);
@@ -331,8 +335,10 @@ fn lu3_a_user_takes_no_descriptors_of_the_server() {
     let mut joe = users.attacker(JOE);
     offer_lane(&mut joe);
     assert_eq!(joe.message(), Some(Message::LaneOpen));
-    assert!((1..=50).all(|handle| add_region(&mut joe, handle, 4096)));
-    assert_eq!(descriptors_of("memfd:lent"), 0, "mapped memory needs none");
+    // No other test of this process has memory of that name.
+    let lent = "lent-by-joe";
+    assert!((1..=50).all(|handle| add_region_named(lent, &mut joe, handle, 4096)));
+    assert_eq!(descriptors_of(&format!("memfd:{lent}")), 0, "mapped memory needs none");
     // Descriptors beside bytes that never become a frame.
     let waste = SharedMemory::create("waste", 4096).unwrap();
     let files = [waste.file().as_fd(); 3];
