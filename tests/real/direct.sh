@@ -127,10 +127,13 @@ else
     check "the server's own socket is not for the user" refused as_user 4711 env \
         "RIALTO_SERVER=unix:$cell/server.sock" python3 "$base/user/user.py" reads open/mine
     install -m 755 "$RIALTO" "$base/user/rialto.program"
-    found() { as_user 4711 env -u RIALTO_HOME "HOME=$base/user" "RIALTO_RUN=${users%/*}" \
+    mkdir "$base/user/one" && ln -s "$users" "$base/user/one/direct.test.sock"
+    found() { as_user 4711 env -u RIALTO_HOME "HOME=$base/user" "RIALTO_RUN=$base/user/one" \
         "RIALTO_TOKENS=$base/none" "$base/user/rialto.program" cat "$@"; }
     check "rialto cat finds the cell's server by its name" says "for user 4711 alone" 0 \
         found rialto://direct.test/open/mine
+    check "and without a name where the machine has no other" says "for user 4711 alone" 0 \
+        found open/mine
 fi
 
 # Programs are killed at any point; their server and other programs go on.
