@@ -49,7 +49,7 @@ impl SocketWatch {
         self.state.load(Ordering::Acquire) == ARMED
     }
 
-    /// Watches from now on. What is ready already counts, too.
+    /// Watches from now on. Sources that are ready already count, too.
     pub fn arm(&self) {
         if self.state.swap(ARMED, Ordering::AcqRel) != ARMED {
             self.thread.unpark();
