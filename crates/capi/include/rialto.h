@@ -126,7 +126,11 @@ enum rialto_error {
     RIALTO_ETIMEDOUT = -1013, /* too few operations ended in time */
     /* this process forked after it had connected, and the library is not in the child */
     RIALTO_EFORKED = -1014,
-    RIALTO_EINTERNAL = -1015 /* a fault of the library; please report it */
+    RIALTO_EINTERNAL = -1015, /* a fault of the library; please report it */
+    /* the open of the file was lost, and others may have used it since; close it */
+    RIALTO_ELOSTOPEN = -1016,
+    /* a lock of the file was lost, and others may have had it since; close the file */
+    RIALTO_ELOSTLOCK = -1017
 };
 
 /* Kinds of files. */
@@ -141,12 +145,30 @@ enum rialto_kind {
     RIALTO_KIND_MOUNT_POINT = 8 /* the name of another volume's root; rialto_list alone shows it */
 };
 
-/* Flags of rialto_open. */
+/* Flags of rialto_open and rialto_open_how. */
 enum rialto_open_flags {
     RIALTO_CREATE = 1,    /* make the file if it does not exist */
     RIALTO_EXCLUSIVE = 2, /* with RIALTO_CREATE: fail with RIALTO_EEXISTS if it exists */
     RIALTO_TRUNCATE = 4   /* cut it to 0 bytes */
 };
+
+/* Uses of a file's data. */
+enum rialto_use {
+    RIALTO_USE_NOTHING = 0,
+    RIALTO_USE_READ = 1,
+    RIALTO_USE_WRITE = 2,
+    RIALTO_USE_BOTH = 3
+};
+
+/* How rialto_open_how opens a file. Set all of it, to 0 at first. */
+typedef struct rialto_how {
+    uint32_t access;     /* the program's uses of the data, of enum rialto_use; at least one */
+    uint32_t deny;       /* the uses that no other has meanwhile */
+    uint32_t flags;      /* of enum rialto_open_flags */
+    uint32_t mode;       /* permission bits of a file that is made */
+    const uint8_t *key;  /* 16 bytes that all must have who have the file open; or NULL */
+    uint64_t reserved[4]; /* 0 */
+} rialto_how_t;
 
 /* A time since 1970-01-01 00:00 UTC. */
 typedef struct rialto_time {
@@ -265,12 +287,30 @@ int rialto_buffer_release(rialto_buffer_t *buffer);
 
 /* Opens the file with this path, and waits for the answer. `flags` are of enum rialto_open_flags.
  * `mode` has the permission bits of a file that is made, as they are (no umask); otherwise it is
- * not looked at, but must not be more than 07777. The file is the program's, to be closed. It needs
- * nothing of the server: a file that loses its last name is gone, and gives RIALTO_ESTALE. */
+ * not looked at, but must not be more than 07777. The file is the program's, to be closed. It is
+ * not opened at the server (rialto_open_how does that): a file that loses its last name is gone,
+ * and gives RIALTO_ESTALE. */
 int rialto_open(rialto_connection_t *connection, const char *path, uint32_t flags, uint32_t mode,
                 rialto_file_t **file);
 
-/* Closes a file. Operations that were begun go on. */
+/* Opens the file with this path at its server. Until it is closed the server holds all others to
+ * `how`: programs, mounts, and clients of AFS. The open goes on over restarts of the server and
+ * moves of the volume, and over lost connections while the program is back within its lease (15
+ * seconds); if it is lost, operations fail with RIALTO_ELOSTOPEN until the file is closed. A file
+ * is made before it is opened, so another program may open it first.
+ * RIALTO_ESHARECONFLICT, RIALTO_EKEYCONFLICT: opens of others do not allow it. RIALTO_EBUSY: a
+ * kernel writes the file; try again. */
+int rialto_open_how(rialto_connection_t *connection, const char *path, const rialto_how_t *how,
+                    rialto_file_t **file);
+
+/* Gives up uses or denials of a file that was opened with rialto_open_how.
+ * RIALTO_EINVALID: that is more than it has, or no access. */
+int rialto_downgrade(rialto_file_t *file, uint32_t access, uint32_t deny);
+
+/* Closes a file: its open at the server and its locks end. Operations that were begun go on. The
+ * handle is closed in any case, unless it is none. A file that has an open or locks waits for the
+ * server here.
+ * RIALTO_ELOSTOPEN, RIALTO_ELOSTLOCK: they had been lost before. */
 int rialto_close(rialto_file_t *file);
 
 /* The status of the file now. */
@@ -282,6 +322,30 @@ int rialto_truncate(rialto_file_t *file, uint64_t size);
 /* Makes everything stable that was written, by operations that are complete: it survives the
  * server's host. Without it writes survive the server's process. */
 int rialto_commit(rialto_file_t *file);
+
+/* ---- Locks ----------------------------------------------------------------------------------- */
+
+/* Locks `length` bytes from `start` on (0: all, to the largest offset), for others to respect: for
+ * reading with others, or for this owner alone if `exclusive` is not 0. `owner` is any number; it
+ * names an owner of this file's handle alone. The locks are those of fcntl (F_SETLK) in mounts and
+ * those of all programs: an owner's later lock replaces its earlier ones on the bytes that they
+ * share. Waits for locks that are in the way, for `timeout_ms` milliseconds at most (0: not at all;
+ * negative: without end). Locks end with rialto_unlock, with the file's handle, and with the
+ * program. As opens do they go on over restarts and moves; if one is lost, operations on the file
+ * fail with RIALTO_ELOSTLOCK until it is closed. One thread at a time locks and unlocks for an
+ * owner.
+ * RIALTO_ELOCKED: another owner's lock was in the way all the time. RIALTO_EDEADLOCK: it waits for
+ * this owner. */
+int rialto_lock(rialto_file_t *file, uint64_t owner, uint64_t start, uint64_t length,
+                int exclusive, int64_t timeout_ms);
+
+/* Unlocks bytes of the owner; those that are not locked stay so.
+ * RIALTO_ELOSTLOCK, RIALTO_ELOSTOPEN: they had been lost before. */
+int rialto_unlock(rialto_file_t *file, uint64_t owner, uint64_t start, uint64_t length);
+
+/* Returns 1 if a lock of another owner is in the way of this one now, otherwise 0. */
+int rialto_test_lock(rialto_file_t *file, uint64_t owner, uint64_t start, uint64_t length,
+                     int exclusive);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 

@@ -50,6 +50,10 @@ own_errors! {
     FORKED = -1014, "RIALTO_EFORKED", ECHILD,
         "this process forked after it had connected, and the library is not in the child";
     INTERNAL = -1015, "RIALTO_EINTERNAL", EIO, "a fault of the library; please report it";
+    LOST_OPEN = -1016, "RIALTO_ELOSTOPEN", EIO,
+        "the open of the file was lost, and others may have used it since; close it";
+    LOST_LOCK = -1017, "RIALTO_ELOSTLOCK", EIO,
+        "a lock of the file was lost, and others may have had it since; close the file";
 }
 
 /// Why a function fails.
@@ -77,6 +81,9 @@ impl From<DirectError> for Failure {
         let number = match &error {
             DirectError::Refused(fault) => of_fault(*fault),
             DirectError::Lost => LOST.number,
+            DirectError::LostOpen => LOST_OPEN.number,
+            DirectError::LostLock => LOST_LOCK.number,
+            DirectError::Closed => HANDLE.number,
             DirectError::Unreachable(_) => UNREACHABLE.number,
             DirectError::BadPath => PATH.number,
             DirectError::TooManyLinks => LOOP.number,

@@ -20,7 +20,7 @@
 //!
 //! Layers, from top to bottom:
 //!
-//! - `names`, `operations`, `groups`, `memory`, `connection`: the functions
+//! - `names`, `sharing`, `operations`, `groups`, `memory`, `connection`: the functions
 //! - `staging`: reads and writes of memory that servers cannot access
 //! - `completions`: operations that are begun, and those that are complete
 //! - `handle`: numbers and their objects
@@ -42,6 +42,7 @@ mod names;
 mod operations;
 mod pointers;
 mod records;
+mod sharing;
 mod staging;
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use rialto_client::{Buffer, DirectFile, Group, NotBegun};
+use rialto_client::{Buffer, DirectFile, Group, MakeFile, NotBegun};
 
 use crate::completions::{BufferObject, GroupObject};
 use crate::connection::{ConnectionObject, group_of};
-use crate::error::{ARGUMENT, answer, status};
+use crate::error::{ARGUMENT, Failure, answer, status};
 use crate::handle::{Handle, Handled, Table};
 use crate::pointers::{In, Out, length, text};
 use crate::records::{StatusRecord, mode_bits};
@@ -20,7 +20,7 @@ pub(crate) const TRUNCATE: u32 = 4;
 
 /// An open file.
 pub struct FileObject {
-    file: DirectFile,
+    pub(crate) file: DirectFile,
     /// The connection's.
     group: Arc<GroupObject>,
     staging: Arc<Staging>,
@@ -50,25 +50,49 @@ pub unsafe extern "C" fn rialto_open(
         let (path, mut file) = unsafe { (text(path, "path")?, Out::new(file, 1, "file")?) };
         let connection = connection.get()?;
         let (cell, mode) = (&connection.cell, mode_bits(mode)?);
-        let opened = match flags & !TRUNCATE {
-            0 => DirectFile::open(cell, path)?,
-            CREATE => DirectFile::create(cell, path, mode)?,
-            flags if flags == CREATE | EXCLUSIVE => DirectFile::create_new(cell, path, mode)?,
-            _ => return Err(ARGUMENT.because(format!("flags of {flags:#x}"))),
+        let opened = match making(flags, mode)? {
+            MakeFile::Never => DirectFile::open(cell, path)?,
+            MakeFile::IfMissing(mode) => DirectFile::create(cell, path, mode)?,
+            MakeFile::Always(mode) => DirectFile::create_new(cell, path, mode)?,
         };
-        if flags & TRUNCATE != 0 {
-            opened.set_size(0)?;
-        }
-        let (group, staging) = (Arc::clone(&connection.group), Arc::clone(&connection.staging));
-        file.put(0, Handle::make(Arc::new(FileObject { file: opened, group, staging })));
+        file.put(0, FileObject::make(&connection, opened, flags)?);
         Ok(())
     })
+}
+
+/// Is a file made, as the flags of an open say?
+pub(crate) fn making(flags: u32, mode: u16) -> Result<MakeFile, Failure> {
+    match flags & !TRUNCATE {
+        0 => Ok(MakeFile::Never),
+        CREATE => Ok(MakeFile::IfMissing(mode)),
+        flags if flags == CREATE | EXCLUSIVE => Ok(MakeFile::Always(mode)),
+        _ => Err(ARGUMENT.because(format!("flags of {flags:#x}"))),
+    }
+}
+
+impl FileObject {
+    /// A handle of a file that was opened with these flags.
+    pub(crate) fn make(
+        connection: &ConnectionObject,
+        file: DirectFile,
+        flags: u32,
+    ) -> Result<Handle<FileObject>, Failure> {
+        if flags & TRUNCATE != 0 {
+            file.set_size(0)?;
+        }
+        let (group, staging) = (Arc::clone(&connection.group), Arc::clone(&connection.staging));
+        Ok(Handle::make(Arc::new(FileObject { file, group, staging })))
+    }
 }
 
 /// Closes a file.
 #[unsafe(no_mangle)]
 pub extern "C" fn rialto_close(file: Handle<FileObject>) -> c_int {
-    status(|| file.close(|_| Ok(())))
+    status(|| {
+        let object = file.get()?;
+        file.close(|_| Ok(()))?;
+        Ok(object.file.clone().close()?)
+    })
 }
 
 /// The status of an open file.

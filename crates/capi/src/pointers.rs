@@ -78,6 +78,21 @@ pub(crate) struct In<'a> {
 }
 
 impl<'a> In<'a> {
+    /// A copy of a record.
+    ///
+    /// # Errors
+    /// `NULL`.
+    ///
+    /// # Safety
+    /// The pointer is NULL, or leads to a record with a value, which no thread changes now.
+    pub unsafe fn one<T: Copy>(record: *const T, what: &str) -> Result<T, Failure> {
+        if record.is_null() {
+            return Err(NULL.because(format!("the {what} is NULL")));
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { record.read() })
+    }
+
     /// # Errors
     /// `NULL`.
     ///

@@ -39,7 +39,7 @@ pub use effective_identity::{EffectiveIdentity, Ids};
 pub use fabric::{Endpoint, EndpointError};
 pub use identity::{ClientIdentity, IdentityError};
 pub use options::ClientOptions;
-pub use remote::{BreakAck, ConnectionReport, DoneChange, Events, Remote, Submitted};
+pub use remote::{Association, BreakAck, ConnectionReport, DoneChange, Events, Remote, Submitted};
 pub use reply::{CallError, Reply};
 pub use session::Session;
 pub use token_wallet::{TicketSource, TokenWallet};

@@ -31,6 +31,17 @@ pub struct DoneChange {
     pub is_certain: bool,
 }
 
+/// Which server instance answers calls now, in which session. Two that are equal, before a call and
+/// after its answer, prove that one instance had the session all the time, and so all its locks and
+/// opens. Events report a change of it later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Association {
+    /// Counts the places of a volume.
+    pub places: u64,
+    /// Counts sessions and server instances there.
+    pub sessions: u64,
+}
+
 /// How the connections of a session are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionReport {
@@ -204,6 +215,11 @@ pub trait Remote: Send + Sync {
     /// The boot verifier of the server as of the last attachment. `None`: unknown.
     fn boot_verifier(&self) -> Option<BootVerifier> {
         None
+    }
+
+    /// Which server instance answers now, in which session.
+    fn association(&self) -> Association {
+        Association::default()
     }
 
     /// Sets the server's id and further addresses at which to look for it. From then on the session

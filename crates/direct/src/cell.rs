@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use types::{Caller, Name, VolumeId};
 
 use crate::DirectError;
+use crate::claims::Claims;
 
 /// The volume at the root of a cell's tree.
 const ROOT_VOLUME: &str = "root.cell";
@@ -52,6 +53,8 @@ struct Inner {
     /// Volumes that were found, by name and by number.
     named: Mutex<HashMap<Name, Arc<RemoteVolume>>>,
     numbered: Mutex<HashMap<VolumeId, Arc<RemoteVolume>>>,
+    /// Of the volumes in which the program had something open or locked.
+    claims: Mutex<HashMap<VolumeId, Arc<Claims>>>,
 }
 
 /// Memory that servers can access. Buffers of it stay valid when it is dropped.
@@ -77,8 +80,8 @@ impl DirectCell {
         let home = Session::connect(config(identity, &client, server))?;
         let dial = dial_addresses(move |endpoint| config(others.again(), &client, endpoint));
         let cell = Cell::of_servers(Arc::new(home), dial);
-        let (named, numbered) = Default::default();
-        Ok(DirectCell(Arc::new(Inner { cell, caller, root, named, numbered })))
+        let (named, numbered, claims) = Default::default();
+        Ok(DirectCell(Arc::new(Inner { cell, caller, root, named, numbered, claims })))
     }
 
     /// New memory of at least `bytes` bytes, which servers can access.
@@ -98,6 +101,13 @@ impl DirectCell {
 
     pub(crate) fn caller(&self) -> &Caller {
         &self.0.caller
+    }
+
+    /// The table of the program's opens and locks in the volume.
+    pub(crate) fn claims(&self, volume: &Arc<RemoteVolume>) -> Arc<Claims> {
+        let mut all = self.0.claims.lock();
+        let made = || Claims::of(volume, self.0.caller.clone());
+        Arc::clone(all.entry(volume.id()).or_insert_with(made))
     }
 
     /// The volume in which paths begin.

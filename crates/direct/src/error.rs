@@ -12,6 +12,18 @@ pub enum DirectError {
     /// The session ended before the answer. Whether a change was applied is unknown.
     #[error("the session ended before the answer; whether a change was applied is unknown")]
     Lost,
+    /// The file's open at the server was lost: the program was cut off for longer than its lease,
+    /// or another program was first after a restart or a move. Others may have used the file since.
+    /// The error stays until the program closes the file. An operation that was in progress may
+    /// have been applied.
+    #[error("the open of the file was lost, and others may have used it since; close it")]
+    LostOpen,
+    /// As `LostOpen`, for a lock of a file that has no open.
+    #[error("a lock of the file was lost, and others may have had it since; close the file")]
+    LostLock,
+    /// The file was closed, by this clone of it or another one.
+    #[error("the file was closed")]
+    Closed,
     /// There is no server, or it does not take this client.
     #[error("{0}")]
     Unreachable(String),

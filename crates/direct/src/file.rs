@@ -1,6 +1,6 @@
 //! Operations on one file.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use client::{Remote, RemoteVolume};
@@ -9,15 +9,19 @@ use types::limits::PAYLOAD_BYTES_MAX;
 use types::{Answer, Call, CreateHow, Fid, NewKind, Status, StatusChange};
 
 use crate::group::{Group, Operation};
+use crate::hold::FileHold;
 use crate::path::{LastLink, Place};
 use crate::{DirectCell, DirectError};
 
-/// A file. There is no position in it: each operation names its own.
+/// A file. There is no position in it: each operation names its own. Clones share its open and its
+/// locks, if there are any.
 #[derive(Clone)]
 pub struct DirectFile {
-    cell: DirectCell,
-    volume: Arc<RemoteVolume>,
-    fid: Fid,
+    pub(crate) cell: DirectCell,
+    pub(crate) volume: Arc<RemoteVolume>,
+    pub(crate) fid: Fid,
+    /// Its open and its locks at the server, once there are some.
+    pub(crate) hold: Arc<OnceLock<FileHold>>,
 }
 
 /// An operation that was not begun, with its buffer.
@@ -40,13 +44,19 @@ impl AsRef<[u8]> for Share {
 }
 
 impl DirectFile {
-    /// Opens the file with this path.
+    /// Names the file with this path. It is not opened at the server: others may do with it
+    /// whatever they may, and an operation is refused while an open of others denies it.
     ///
     /// # Errors
     /// `Refused` with the server's reason; errors of the path.
     pub fn open(cell: &DirectCell, path: &str) -> Result<DirectFile, DirectError> {
         let place = Place::find(cell, path, LastLink::Followed)?;
-        Ok(DirectFile { cell: cell.clone(), fid: place.fid(), volume: place.volume })
+        let fid = place.fid();
+        Ok(Self::at(cell, place.volume, fid))
+    }
+
+    pub(crate) fn at(cell: &DirectCell, volume: Arc<RemoteVolume>, fid: Fid) -> DirectFile {
+        DirectFile { cell: cell.clone(), volume, fid, hold: Arc::default() }
     }
 
     /// Makes the file with this path and mode, or opens it if it exists.
@@ -75,9 +85,7 @@ impl DirectFile {
         let kind = NewKind::File;
         let call = Call::Make { dir: status.fid, name, kind, mode, how };
         match volume.call(cell.caller(), call, None)?.answer {
-            Answer::Made { status, .. } => {
-                Ok(DirectFile { cell: cell.clone(), volume, fid: status.fid })
-            }
+            Answer::Made { status, .. } => Ok(Self::at(cell, volume, status.fid)),
             _ => Err(DirectError::Odd),
         }
     }
@@ -91,9 +99,7 @@ impl DirectFile {
         let Place { volume, status } = Place::find(cell, dir, LastLink::Followed)?;
         let call = Call::MakeUnnamed { dir: status.fid, mode };
         match volume.call(cell.caller(), call, None)?.answer {
-            Answer::Status(status) => {
-                Ok(DirectFile { cell: cell.clone(), volume, fid: status.fid })
-            }
+            Answer::Status(status) => Ok(Self::at(cell, volume, status.fid)),
             _ => Err(DirectError::Odd),
         }
     }
@@ -101,7 +107,7 @@ impl DirectFile {
     /// The file's status now.
     ///
     /// # Errors
-    /// `Refused`; `Lost`.
+    /// `Refused`; `Lost`; `LostOpen`; `LostLock`; `Closed`.
     pub fn status(&self) -> Result<Status, DirectError> {
         match self.call(Call::GetStatus { fid: self.fid })? {
             Answer::Status(status) => Ok(status),
@@ -112,14 +118,18 @@ impl DirectFile {
     /// Cuts the file, or makes it longer with zeros.
     ///
     /// # Errors
-    /// `Refused`; `Lost`.
+    /// `Refused`; `Lost`; `LostOpen`; `LostLock`; `Closed`.
     pub fn set_size(&self, size: u64) -> Result<(), DirectError> {
         let change = StatusChange { size: Some(size), ..StatusChange::default() };
         self.call(Call::SetStatus { fid: self.fid, change }).map(drop)
     }
 
     fn call(&self, call: Call) -> Result<Answer, DirectError> {
-        Ok(self.volume.call(self.cell.caller(), call, None)?.answer)
+        let hold = self.hold.get();
+        hold.map_or(Ok(()), FileHold::begin)?;
+        let answer = self.volume.call(self.cell.caller(), call, None)?.answer;
+        hold.map_or(Ok(()), FileHold::check)?;
+        Ok(answer)
     }
 
     /// Begins to read from `offset` on into the buffer, as many bytes as it has. Completes into the
@@ -165,7 +175,7 @@ impl DirectFile {
     /// Makes everything that was written and completed so far stable.
     ///
     /// # Errors
-    /// `Refused`; `Lost`.
+    /// `Refused`; `Lost`; `LostOpen`; `LostLock`; `Closed`.
     pub fn commit(&self) -> Result<(), DirectError> {
         self.call(Call::Commit { fid: self.fid }).map(drop)
     }
@@ -174,7 +184,7 @@ impl DirectFile {
     /// for the disk, however many files there are.
     ///
     /// # Errors
-    /// `Refused`; `Lost`.
+    /// `Refused`; `Lost`; `LostOpen`; `LostLock`; `Closed`.
     pub fn commit_volume(&self) -> Result<(), DirectError> {
         self.call(Call::CommitVolume { fid: self.fid }).map(drop)
     }
@@ -194,6 +204,9 @@ impl DirectFile {
             let error = DirectError::Length(buffer.len());
             return Err(NotBegun { buffer, error });
         }
+        if let Err(error) = self.hold.get().map_or(Ok(()), FileHold::begin) {
+            return Err(NotBegun { buffer, error });
+        }
         let buffer = Arc::new(buffer);
         let call = call(Bytes::from_owner(Share(Arc::clone(&buffer))));
         group
@@ -203,6 +216,7 @@ impl DirectFile {
                 volume: Arc::clone(&self.volume),
                 caller: self.cell.caller().clone(),
                 call,
+                hold: Arc::clone(&self.hold),
             })
             .map_err(|(buffer, error)| NotBegun { buffer, error })
     }

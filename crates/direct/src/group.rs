@@ -1,7 +1,7 @@
 //! Completion groups: where operations complete.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use client::{CallError, Completed, CompletionGroup, Remote, RemoteVolume, Reply, Submitted};
@@ -11,6 +11,7 @@ use slab::Slab;
 use types::{Answer, Call, Caller, DataVersion, Fault};
 
 use crate::DirectError;
+use crate::hold::FileHold;
 
 /// How long a thread waits at one session while others have operations of its group, too.
 const SLICE: Duration = Duration::from_micros(500);
@@ -41,6 +42,8 @@ pub(crate) struct Operation {
     pub volume: Arc<RemoteVolume>,
     pub caller: Caller,
     pub call: Call,
+    /// The file's: its open and its locks stay while the operation is in progress.
+    pub hold: Arc<OnceLock<FileHold>>,
 }
 
 /// The end of an operation.
@@ -193,7 +196,7 @@ impl std::fmt::Debug for Group {
 /// An operation is over. If the volume was not where it was asked for, it is made again where the
 /// volume is, and this thread waits for that: it happens once in a move.
 fn end(operation: Operation, completed: Completed) -> Completion {
-    let Operation { tag, buffer, volume, caller, call } = operation;
+    let Operation { tag, buffer, volume, caller, call, hold } = operation;
     let is_elsewhere =
         matches!(completed.result, Err(CallError::Fault(Fault::NoVolume | Fault::Offline)));
     let result = if is_elsewhere {
@@ -207,7 +210,17 @@ fn end(operation: Operation, completed: Completed) -> Completion {
     if is_elsewhere && let Ok(Reply { answer: Answer::Data { data, .. }, .. }) = &result {
         buffer[..data.len()].copy_from_slice(data);
     }
-    Completion { tag, buffer, result: result.map_err(DirectError::from).and_then(moved) }
+    let moved = result.map_err(DirectError::from).and_then(moved);
+    Completion { tag, buffer, result: moved.and_then(|moved| kept(&hold).map(|()| moved)) }
+}
+
+/// Was the operation's file open and locked to its end, as the program thinks?
+fn kept(hold: &OnceLock<FileHold>) -> Result<(), DirectError> {
+    match hold.get().map_or(Ok(()), FileHold::check) {
+        // That is the program's wish, and the operation was begun before.
+        Err(DirectError::Closed) => Ok(()),
+        kept => kept,
+    }
 }
 
 /// A buffer instead of one that the server may still access: it may have been stopped in the middle

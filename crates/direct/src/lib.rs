@@ -26,21 +26,27 @@
 //! Layers, from top to bottom:
 //!
 //! - `directory`, `stream`: names and listings; files as streams
+//! - `sharing`: opens, keys and locks, as a program has them
 //! - `file`: operations on one file
 //! - `group`: where operations complete
 //! - `path`: from names to files, through mount points
+//! - `hold`: the calls by which a file gets and gives up an open and locks
 //! - `cell`: sessions with servers, and memory
+//! - `claims`: the opens and locks that the program has, over restarts and moves
 //! - `error`: why an operation failed
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod cell;
+mod claims;
 mod directory;
 mod error;
 mod file;
 mod group;
+mod hold;
 mod path;
+mod sharing;
 mod stream;
 
 pub use cell::{DirectCell, DirectOptions, Memory};
@@ -51,4 +57,6 @@ pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};
 pub use mem::arena::Buffer;
+pub use sharing::{FileLock, MakeFile, OpenHow};
 pub use stream::{FileReader, FileWriter};
+pub use types::{ByteRange, DataUse, LockConflict, LockMode, LockOwner, ShareKey};

@@ -2,6 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
+#[path = "../../server/tests/proxy/mod.rs"]
+mod proxy;
+mod sharing;
+mod sharing_model;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,8 +17,8 @@ use rialto_client::{
     make_directory, remove, rename, status,
 };
 use rialto_client::{FileReader, FileWriter};
-use server::{Server, ServerConfig};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
+use server::{Server, ServerConfig, StartError};
+use store::{NewRoot, OpenError, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
     Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, Timestamp,
     VolumeCall,
@@ -25,6 +30,7 @@ const CHILD: &str = "RIALTO_DIRECT_CHILD";
 /// A server whose tree begins at the volume `root`.
 struct Served {
     dir: tempfile::TempDir,
+    config: ServerConfig,
     server: Option<Server>,
 }
 
@@ -55,10 +61,37 @@ fn options(server: Endpoint) -> DirectOptions {
 
 impl Served {
     fn new() -> Served {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut ServerConfig)) -> Served {
         let dir = tempfile::tempdir().unwrap();
         make_partition(&dir.path().join("vicepa"));
-        let server = Some(Server::start(&config(dir.path())).unwrap());
-        Served { dir, server }
+        let mut config = config(dir.path());
+        change(&mut config);
+        let mut served = Served { dir, config, server: None };
+        served.start();
+        served
+    }
+
+    fn start(&mut self) {
+        let until = Instant::now() + Duration::from_secs(30);
+        self.server = loop {
+            match Server::start(&self.config) {
+                // A thread of the earlier instance may still have it, since the process goes on.
+                Err(StartError::Partition { error: OpenError::InUse { .. }, .. })
+                    if Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                started => break Some(started.unwrap()),
+            }
+        };
+    }
+
+    /// Looks like a crash to others.
+    fn crash(&mut self) {
+        drop(self.server.take());
     }
 
     fn unix(&self) -> Endpoint {
@@ -455,9 +488,22 @@ fn child() {
 }
 
 fn spawn(dir: &Path) -> Child {
+    spawn_test("child", (CHILD, dir))
+}
+
+/// Runs a test of this program in a process of its own, with a variable in its environment.
+fn spawn_test(test: &str, (variable, value): (&str, &Path)) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(CHILD, dir);
+    command.args([test, "--exact", "--nocapture"]).env(variable, value);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_for_socket(socket: &Path) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(Instant::now() < until, "the server does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// How often the server is killed: RIALTO_KILLS in the environment, or a few times.
@@ -471,11 +517,7 @@ fn appends_are_applied_once_however_often_the_server_is_killed() {
     make_partition(&dir.path().join("vicepa"));
     let mut child = spawn(dir.path());
     let socket = dir.path().join("socket");
-    let until = Instant::now() + Duration::from_secs(30);
-    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-        assert!(Instant::now() < until, "the server does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_socket(&socket);
     let cell = DirectCell::connect(options(Endpoint::Unix(socket))).unwrap();
     let memory = cell.memory(4 * MIB).unwrap();
     let file = DirectFile::create(&cell, "file", 0o644).unwrap();

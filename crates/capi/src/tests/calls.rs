@@ -17,6 +17,7 @@ use crate::memory::*;
 use crate::names::*;
 use crate::operations::*;
 use crate::records::StatusRecord;
+use crate::sharing::*;
 
 const MIB: usize = 1 << 20;
 
@@ -249,6 +250,60 @@ unsafe extern "C" fn note(context: *mut c_void, entry: *const EntryRecord) -> c_
     assert_eq!((name.count_bytes(), entry.has_status), (entry.name_bytes, 1));
     listing.found.insert(name.to_str().unwrap().to_owned(), entry.status.size);
     c_int::from(listing.found.len() == listing.most) * 7
+}
+
+/// Opens the file at its server.
+fn open_how(
+    connection: Handle<ConnectionObject>,
+    path: &CStr,
+    (access, deny): (u32, u32),
+    key: Option<&[u8; 16]>,
+) -> Result<Handle<FileObject>, c_int> {
+    let key = key.map_or(null(), |key| key.as_ptr());
+    let how = HowRecord { access, deny, flags: CREATE, mode: 0o644, key, reserved: [0; 4] };
+    let mut file = Handle::of(0);
+    // SAFETY: a text, a record with a key of 16 bytes or none, and room for a handle.
+    let done = unsafe { rialto_open_how(connection, path.as_ptr(), &raw const how, &raw mut file) };
+    if done == 0 { Ok(file) } else { Err(done) }
+}
+
+#[test]
+fn opens_keys_and_locks_keep_others_out() {
+    let served = served();
+    let (mine, theirs) = (served.connection, connect(served.dir.path()));
+    let file = open_how(mine, c"file", (3, 2), None).unwrap();
+    assert_eq!(write(file, b"mine", 0), 4);
+    let share_conflict = of_fault(Fault::ShareConflict);
+    assert_eq!(open_how(theirs, c"file", (2, 0), None).err(), Some(share_conflict));
+    let reader = open_how(theirs, c"file", (1, 0), None).unwrap();
+    assert_eq!(write(reader, b"x", 0), i64::from(share_conflict));
+    assert_eq!(rialto_downgrade(file, 3, 0), 0);
+    assert_eq!(rialto_downgrade(file, 3, 2), of_fault(Fault::Invalid));
+    assert_eq!(rialto_downgrade(file, 4, 0), ARGUMENT.number);
+    assert_eq!(write(reader, b"y", 0), 1, "nothing is denied any more");
+
+    let locked = of_fault(Fault::Locked);
+    assert_eq!(rialto_lock(file, 1, 10, 10, 0, 0), 0);
+    assert_eq!(rialto_lock(reader, 1, 19, 1, 0, 0), 0, "both read");
+    assert_eq!(rialto_lock(reader, 1, 15, 0, 1, 0), locked, "to the end");
+    assert_eq!(rialto_lock(file, 1, 10, 10, 1, 50), locked);
+    assert_eq!(rialto_test_lock(file, 1, 10, 10, 1), 1);
+    assert_eq!(rialto_unlock(reader, 1, 0, 0), 0);
+    assert_eq!((rialto_test_lock(file, 1, 10, 10, 1), rialto_lock(file, 1, 10, 10, 1, 0)), (0, 0));
+    assert_eq!(rialto_lock(file, 2, 10, 1, 1, 0), locked, "another owner");
+    assert_eq!(rialto_lock(file, 1, u64::MAX, 2, 1, 0), ARGUMENT.number);
+    assert_eq!(rialto_close(file), 0);
+    assert_eq!(rialto_close(file), HANDLE.number);
+    assert_eq!((rialto_lock(reader, 1, 0, 0, 1, 0), rialto_close(reader)), (0, 0));
+
+    let keyed = open_how(mine, c"file", (3, 0), Some(&[7; 16])).unwrap();
+    let other = open_how(theirs, c"file", (3, 0), Some(&[8; 16]));
+    assert_eq!(other.err(), Some(of_fault(Fault::KeyConflict)));
+    let same = open_how(theirs, c"file", (3, 0), Some(&[7; 16])).unwrap();
+    assert_eq!((rialto_close(keyed), rialto_close(same)), (0, 0));
+    assert_eq!(open_how(mine, c"file", (0, 3), None).err(), Some(of_fault(Fault::Invalid)));
+    assert_eq!(open_how(mine, c"file", (3, 9), None).err(), Some(ARGUMENT.number));
+    assert_eq!((rialto_disconnect(theirs), rialto_disconnect(mine)), (0, 0));
 }
 
 #[test]

@@ -6,13 +6,14 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use types::{Fault, Kind};
+use types::{DataUse, Fault, Kind};
 
 use crate::completions::CompletionRecord;
 use crate::error::{OWN, errno_of_fault, of_fault, rialto_abi, rialto_errno};
 use crate::names::EntryRecord;
 use crate::operations::{CREATE, EXCLUSIVE, TRUNCATE};
 use crate::records::{StatusRecord, TimeRecord};
+use crate::sharing::HowRecord;
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -122,6 +123,9 @@ fn the_header_has_each_number_under_its_name() {
         }
         expected.insert(name, kind as i64);
     }
+    for one in DataUse::ALL {
+        expected.insert(format!("RIALTO_USE_{one:?}").to_uppercase(), one as i64);
+    }
     let flags = [("CREATE", CREATE), ("EXCLUSIVE", EXCLUSIVE), ("TRUNCATE", TRUNCATE)];
     expected.extend(flags.map(|(name, flag)| (format!("RIALTO_{name}"), i64::from(flag))));
     assert_eq!(numbers(), expected);
@@ -175,6 +179,7 @@ fn layout() -> String {
         changed,
         created
     );
+    layout!(HowRecord, "rialto_how_t", access, deny, flags, mode, key, reserved);
     layout!(EntryRecord, "rialto_entry_t", name, name_bytes, kind, has_status, status);
     layout!(
         CompletionRecord,

@@ -50,7 +50,9 @@ use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::{CallError, Cancel, CompletionGroup, DoneChange, Events, Remote, Reply, Submitted};
+use crate::{
+    Association, CallError, Cancel, CompletionGroup, DoneChange, Events, Remote, Reply, Submitted,
+};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -101,6 +103,8 @@ struct Place {
     generation: u64,
     /// The last search found the volume.
     there: bool,
+    /// Counts the places that it had ([`Association`]).
+    places: u64,
     /// The sink of events, if one is set; the session refers to it weakly.
     sink: Option<Arc<VolumeEvents>>,
 }
@@ -160,6 +164,7 @@ impl RemoteVolume {
                 partition: info.partition,
                 generation: generation(info.epoch),
                 there: true,
+                places: 1,
                 sink: None,
             }),
             search_ended: Condvar::new(),
@@ -470,6 +475,7 @@ impl RemoteVolume {
             let mut place = self.place.lock();
             let taken_over = generation > place.generation;
             (place.partition, place.generation) = (partition, generation.max(place.generation));
+            place.places += 1;
             (taken_over, place.sink.clone())
         };
         let mut heritage = Heritage::Whole;
@@ -779,6 +785,11 @@ impl Remote for RemoteVolume {
 
     fn stands(&self) -> bool {
         self.here().remote.stands()
+    }
+
+    fn association(&self) -> Association {
+        let place = self.place.lock();
+        Association { places: place.places, ..place.connection.remote.association() }
     }
 
     fn is_resumed(&self) -> bool {

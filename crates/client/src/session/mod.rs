@@ -40,8 +40,8 @@ use self::shared::{On, Shared};
 use crate::Submitted;
 use crate::kept::{Legacy, Place};
 use crate::{
-    CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote, Reply,
-    SessionConfig, clock,
+    Association, CallError, Cancel, CompletionGroup, ConnectionReport, DoneChange, Events, Remote,
+    Reply, SessionConfig, clock,
 };
 
 /// Calls that may wait for a credit. Far fewer threads call.
@@ -465,6 +465,10 @@ impl Remote for Session {
 
     fn stands(&self) -> bool {
         self.shared.core.lock().phase == SessionPhase::Attached
+    }
+
+    fn association(&self) -> Association {
+        Association { places: 0, sessions: self.shared.core.lock().association }
     }
 
     fn found_at(&self, server: ServerId, addresses: &[SocketAddr]) {
