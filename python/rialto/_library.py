@@ -37,6 +37,13 @@ class EntryRecord(ctypes.Structure):
     ]
 
 
+class HowRecord(ctypes.Structure):
+    _fields_ = [
+        ("access", c_uint32), ("deny", c_uint32), ("flags", c_uint32), ("mode", c_uint32),
+        ("key", c_char_p), ("reserved", c_uint64 * 4),
+    ]
+
+
 class CompletionRecord(ctypes.Structure):
     _fields_ = [
         ("tag", c_uint64), ("buffer", c_void_p), ("error", c_int32), ("reserved", c_uint32),
@@ -63,7 +70,12 @@ _FUNCTIONS = {
     "buffer_bytes": (c_int64, [c_void_p]),
     "buffer_release": (c_int, [c_void_p]),
     "open": (c_int, [c_void_p, c_char_p, c_uint32, c_uint32, POINTER(c_void_p)]),
+    "open_how": (c_int, [c_void_p, c_char_p, POINTER(HowRecord), POINTER(c_void_p)]),
+    "downgrade": (c_int, [c_void_p, c_uint32, c_uint32]),
     "close": (c_int, [c_void_p]),
+    "lock": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, c_int, c_int64]),
+    "unlock": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "test_lock": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, c_int]),
     "fstat": (c_int, [c_void_p, POINTER(StatusRecord)]),
     "truncate": (c_int, [c_void_p, c_uint64]),
     "commit": (c_int, [c_void_p]),

@@ -8,6 +8,7 @@ import collections
 import ctypes
 import enum
 import errno
+import itertools
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from ._library import (
     TRUNCATE,
     CompletionRecord,
     EntryCallback,
+    HowRecord,
     StatusRecord,
     check,
     failure,
@@ -40,6 +42,10 @@ _FLAGS = {
     "x": CREATE | EXCLUSIVE,
     "c": CREATE,
 }
+_USES = {"": 0, "r": 1, "w": 2, "rw": 3}
+_KEY_BYTES = 16
+#: Each lock has an owner of its own, by these numbers.
+_OWNERS = itertools.count(1)
 
 
 class Kind(enum.IntEnum):
@@ -75,6 +81,13 @@ def _status(record):
         seconds(record.accessed), seconds(record.modified), seconds(record.changed),
         seconds(record.created),
     )
+
+
+def _uses(text):
+    """Uses of data as the library has them."""
+    if text not in _USES:
+        raise ValueError(f"uses of {text!r}; they are one of {', '.join(map(repr, _USES))}")
+    return _USES[text]
 
 
 def _path(path):
@@ -132,15 +145,28 @@ class Cell(_Object):
         """Does memory that both sides share carry the operations on the first server now?"""
         return check(lib.has_lane(self._handle)) == 1
 
-    def open(self, path, mode="r", permissions=0o644):
+    def open(self, path, mode="r", permissions=0o644, *, access=None, deny="", key=None):
         """Opens a file: "r" one that exists, "w" one that is made or cut to nothing, "a" or "c" one
         that is made or left as it is, "x" one that does not exist. Each may be read and written. A
-        file has no position."""
+        file has no position.
+
+        With `access` ("r", "w" or "rw") the file is opened at its server, which lets no other have
+        the uses that `deny` names ("", "r", "w" or "rw") until the file is closed. With a `key` of
+        16 bytes all who have the file open must have the same one."""
         flags = _FLAGS.get(mode)
         if flags is None:
             raise ValueError(f"a mode of {mode!r}; it is one of {', '.join(_FLAGS)}")
         where = str(path)
-        return File(_made(lib.open, self._handle, _path(path), flags, permissions, path=where))
+        if access is None:
+            if deny or key is not None:
+                raise ValueError("an open that denies something, or has a key, has an access")
+            return File(_made(lib.open, self._handle, _path(path), flags, permissions, path=where))
+        if key is not None and len(key) != _KEY_BYTES:
+            raise ValueError(f"a key of {len(key)} bytes; it has {_KEY_BYTES}")
+        key = None if key is None else bytes(key)
+        how = HowRecord(_uses(access), _uses(deny), flags, permissions, key)
+        return File(_made(
+            lib.open_how, self._handle, _path(path), ctypes.byref(how), path=where))
 
     def memory(self, bytes):
         """New memory that servers can access, of at least so many bytes."""
@@ -346,6 +372,26 @@ class Group(_Object):
         super().close()
 
 
+class Lock:
+    """Locked bytes of a file."""
+
+    def __init__(self, file, owner, start, length):
+        self._file, self._bytes = file, (owner, start, length)
+
+    def unlock(self):
+        """Unlocks the bytes; nothing if that was done before. LostHoldError: the lock was lost
+        before."""
+        file, self._file = self._file, None
+        if file is not None:
+            check(lib.unlock(file._handle, *self._bytes))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.unlock()
+
+
 class File(_Object):
     """An open file. There is no position in it: each operation names its own.
 
@@ -411,6 +457,26 @@ class File(_Object):
         length = len(buffer) if bytes is None else bytes
         group._begin(buffer, lambda group, buffer: lib.async_append(
             self._handle, group, buffer, length, tag))
+
+    def lock(self, start=0, length=0, exclusive=True, wait=True):
+        """Locks `length` bytes from `start` on [all], against the locks of others: those of
+        programs, and those of fcntl in mounts. `wait` is how long it waits for these, in seconds;
+        True: without end. LockedError: they were in the way still. The lock ends with the block of
+        its `with`, or by its `unlock`; and with the file."""
+        millis = -1 if wait is True else max(0, int(wait * 1000))
+        owner = next(_OWNERS)
+        check(lib.lock(self._handle, owner, start, length, exclusive, millis))
+        return Lock(self, owner, start, length)
+
+    def downgrade(self, access, deny=""):
+        """Gives up uses or denials of the open."""
+        check(lib.downgrade(self._handle, _uses(access), _uses(deny)))
+
+    def close(self):
+        """Ends the file's open and its locks at the server. LostHoldError: they were lost before;
+        it is closed in any case."""
+        if self._end.detach():
+            check(lib.close(self._handle))
 
     def stat(self):
         """The file's status now."""

@@ -47,12 +47,24 @@ class LostError(RialtoError, ConnectionError):
     """The session ended before the answer; whether a change was applied is unknown."""
 
 
+class LostHoldError(LostError):
+    """The open or a lock of the file was lost, and others may have used the file since; close
+    it."""
+
+
+class LockedError(RialtoError, BlockingIOError):
+    """Another owner has the bytes locked."""
+
+
 class ClosedError(RialtoError):
     """The file, buffer, group or cell was closed."""
 
 
 _BY_CODE = {
     "RIALTO_ELOST": LostError,
+    "RIALTO_ELOSTOPEN": LostHoldError,
+    "RIALTO_ELOSTLOCK": LostHoldError,
+    "RIALTO_ELOCKED": LockedError,
     "RIALTO_EHANDLE": ClosedError,
 }
 _BY_ERRNO = {

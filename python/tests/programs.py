@@ -2,10 +2,12 @@
 name, and fails by an exception. RIALTO_SERVER names the cell, RIALTO_LIBRARY the library."""
 
 import errno
+import fcntl
 import gc
 import os
 import sys
 import threading
+import time
 
 import rialto
 
@@ -151,6 +153,155 @@ def see(mount):
                 writer.pwrite(b"%06d" % number, 20_000)
                 assert os.pread(descriptor, 6, 20_000) == b"%06d" % number, number
         os.close(descriptor)
+
+
+def refused(kind, number, function, *arguments):
+    """The call of the system fails with this errno."""
+    try:
+        function(*arguments)
+    except kind as error:
+        assert error.errno == number, error
+        return
+    raise AssertionError(f"{function} did not fail")
+
+
+def sharing(mount):
+    """Opens and locks, which other programs and the mount respect."""
+    path, key = os.path.join(mount, "sharing"), bytes(range(16))
+    with rialto.Cell() as cell, rialto.Cell() as others:
+        with cell.open("sharing", "w", access="rw", deny="w") as file:
+            file.pwrite(b"mine", 0)
+            assert open(path, "rb").read() == b"mine"
+            raises(PermissionError, "RIALTO_ESHARECONFLICT", "denies",
+                   lambda: others.open("sharing", access="w"))
+
+            def write_there():
+                with open(path, "r+b", buffering=0) as there:
+                    there.write(b"x")
+                    os.fsync(there)
+
+            refused(PermissionError, errno.EACCES, write_there)
+            file.downgrade("rw")
+            write_there()
+            raises(OSError, "RIALTO_EINVALID", "", file.downgrade, "rw", "w")
+        with cell.open("sharing", access="r", key=key) as file:
+            raises(PermissionError, "RIALTO_EKEYCONFLICT", "key",
+                   lambda: others.open("sharing", access="r", key=key[::-1]))
+            with others.open("sharing", access="rw", key=key) as shared:
+                assert shared.pread(4, 0) == file.pread(4, 0) == b"xine"
+        for wrong in (dict(access="x"), dict(deny="r"), dict(access="r", key=b"short")):
+            try:
+                cell.open("sharing", **wrong)
+                raise AssertionError("a wrong argument is taken")
+            except ValueError:
+                pass
+
+        with cell.open("sharing") as file, others.open("sharing") as other, \
+                open(path, "r+b") as there:
+            lock_there = lambda how: fcntl.lockf(there, how, 1, 5)
+            with file.lock(0, 10):
+                refused(BlockingIOError, errno.EAGAIN, lock_there, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                raises(BlockingIOError, "RIALTO_ELOCKED", "locked",
+                       lambda: other.lock(5, 1, wait=False))
+            lock_there(fcntl.LOCK_SH | fcntl.LOCK_NB)
+            raises(rialto.LockedError, "RIALTO_ELOCKED", "", lambda: file.lock(0, 10, wait=0.05))
+            with file.lock(0, 10, exclusive=False), other.lock(0, exclusive=False):
+                lock_there(fcntl.LOCK_UN)
+            lock = file.lock(wait=5)
+            file.close()
+            other.lock(wait=False).unlock()
+            raises(rialto.ClosedError, "RIALTO_EHANDLE", "", lock.unlock)
+
+
+def holds(path, until):
+    """Has a file open and locked, alone, until another file exists; then it still has both."""
+    with rialto.Cell() as cell, cell.open(path, "w", access="rw", deny="rw") as file:
+        with file.lock():
+            print("holds", flush=True)
+            while not os.path.exists(until):
+                time.sleep(0.02)
+            assert file.pwrite(b"still", 0) == 5
+
+
+def kept_out(path):
+    """Another program has it open alone."""
+    with rialto.Cell() as cell:
+        raises(PermissionError, "RIALTO_ESHARECONFLICT", "denies",
+               lambda: cell.open(path, access="r"))
+
+
+def _database(extension, path):
+    """A database in the cell, or, without an extension, in the mount."""
+    import sqlite3
+
+    if not extension:
+        return sqlite3.connect(path, timeout=120, isolation_level=None)
+    loader = sqlite3.connect(":memory:")
+    loader.enable_load_extension(True)
+    loader.load_extension(extension)
+    return sqlite3.connect(
+        f"file:{path}?vfs=rialto", uri=True, timeout=120, isolation_level=None)
+
+
+def database(extension, path, journal):
+    """A new one, with a counter."""
+    link = _database(extension, path)
+    (mode,) = link.execute(f"pragma journal_mode={journal}").fetchone()
+    assert mode == journal, mode
+    link.execute("create table total (value)")
+    link.execute("insert into total values (0)")
+
+
+def add(extension, path, count, journal):
+    """Adds to the counter so often, and says so each time."""
+    link = _database(extension, path)
+    link.execute(f"pragma journal_mode={journal}")
+    for number in range(int(count)):
+        link.execute("begin immediate")
+        (before,) = link.execute("select value from total").fetchone()
+        link.execute("update total set value = ?", (before + 1,))
+        link.execute("commit")
+        print(number + 1, flush=True)
+
+
+def hot(extension, path):
+    """In the middle of a transaction that has changed the database's file."""
+    link = _database(extension, path)
+    link.execute("create table if not exists rows (number primary key, text)")
+    link.execute("pragma cache_size=5")
+    link.execute("begin immediate")
+    link.execute("update total set value = -1")
+    for number in range(500):
+        link.execute("insert into rows values (?, ?)", (number, "x" * 2000))
+    print("hot", flush=True)
+    sys.stdin.read()
+
+
+def judge(extension, path, least, most):
+    """The database is whole, and the counter in this range."""
+    link = _database(extension, path)
+    (value,) = link.execute("select value from total").fetchone()
+    assert link.execute("pragma integrity_check").fetchall() == [("ok",)]
+    assert int(least) <= value <= int(most), value
+    print(f"the counter is {value}")
+
+
+def write_ahead(extension, path):
+    """WAL is refused, unless one program has the database alone."""
+    link = _database(extension, path)
+    assert link.execute("pragma journal_mode=wal").fetchone() == ("delete",)
+    link.execute("pragma locking_mode=exclusive")
+    assert link.execute("pragma journal_mode=wal").fetchone() == ("wal",)
+    link.execute("update total set value = value + 1")
+    raises_busy = _database(extension, path)
+    raises_busy.execute("pragma busy_timeout=0")
+    try:
+        raises_busy.execute("select value from total").fetchone()
+        raise AssertionError("another program reads it")
+    except Exception as error:
+        assert "locked" in str(error), error
+    raises_busy.close()
+    assert link.execute("pragma journal_mode=delete").fetchone() == ("delete",)
 
 
 def errors(mount):

@@ -79,9 +79,69 @@ for server in "$RIALTO_SERVER" "$tcp"; do
 done
 
 python() { within 120 python3 "$top/python/tests/programs.py" "$@"; }
-for part in operations names see errors fork threads; do
+for part in operations names see sharing errors fork threads; do
     check "Python: $part" python $part "$at"
 done
+
+# SQLite in the cell, and in the mount of the same cell: an empty VFS.
+vfs=$base/rialto_vfs.so loads=''
+for at_python in python3 /usr/bin/python3; do
+    [ -n "$loads" ] || ! "$at_python" -c 'import sqlite3
+sqlite3.connect("").enable_load_extension' 2> /dev/null || loads=$at_python
+done
+with_sqlite() { within 120 "$loads" "$top/python/tests/programs.py" "$@"; }
+transactions=200
+both() { # both JOURNAL PATH VFS PATH: a writer in the cell, and one as VFS and its PATH say
+    local one two bad=0
+    with_sqlite add "$vfs" "$2" $transactions "$1" > /dev/null & one=$!
+    with_sqlite add "$3" "$4" $transactions "$1" > /dev/null & two=$!
+    wait $one || bad=1
+    wait $two || bad=1
+    return $bad
+}
+killed_when() { # killed_when PROGRAM FILE LINES: the program is killed when the file has so many
+    within 60 sh -c "until [ \$(wc -l < '$2') -ge $3 ]; do sleep 0.01; done" || cat "$2"
+    kill -9 "$1"
+    wait "$1" 2> /dev/null
+}
+if [ ! -e /usr/include/sqlite3ext.h ] || [ -z "$loads" ]; then
+    skip "no sqlite3ext.h, or no Python that loads it; 'scripts/setup.sh test' installs both"
+else
+    check "rialto_vfs.c is built" gcc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -O1 \
+        -fPIC -shared -I "$top/crates/capi/include" -o "$vfs" \
+        "$top/examples/sqlite_vfs/rialto_vfs.c" -L "${library%/*}" -lrialto \
+        -Wl,-rpath,"${library%/*}"
+    for journal in delete truncate persist; do
+        check "SQLite, $journal: create" with_sqlite database "$vfs" $journal.db $journal
+        check "SQLite, $journal: two programs" both $journal $journal.db "$vfs" $journal.db
+        check "SQLite, $journal: whole" with_sqlite judge "$vfs" $journal.db 400 400
+        check "SQLite, $journal: whole, in the mount" with_sqlite judge "" "$at/$journal.db" 400 400
+    done
+    check "SQLite: a program, and one in the mount" both delete delete.db "" "$at/delete.db"
+    check "SQLite: both wrote one database" with_sqlite judge "$vfs" delete.db 800 800
+    check "SQLite: WAL is for one program alone" with_sqlite write_ahead "$vfs" truncate.db
+
+    "$loads" "$top/python/tests/programs.py" add "$vfs" persist.db 100000 persist \
+        > "$base/added" & program=$!
+    with_sqlite add "$vfs" persist.db $transactions persist > /dev/null & other=$!
+    killed_when $program "$base/added" 50
+    check "SQLite: a program goes on when the other one is killed" wait $other
+    least=$((600 + $(wc -l < "$base/added")))
+    check "SQLite: of the killed one's transactions each is there, or nothing of it" \
+        with_sqlite judge "$vfs" persist.db $least $((least + 1))
+    mkfifo "$base/stops"
+    for judges in "$vfs" ""; do
+        "$loads" "$top/python/tests/programs.py" hot "$vfs" delete.db < "$base/stops" \
+            > "$base/hot" & program=$!
+        exec 7> "$base/stops"
+        killed_when $program "$base/hot" 1
+        exec 7>&-
+        check "SQLite: a hot journal is there" test -s "$at/delete.db-journal"
+        [ -n "$judges" ] && where=delete.db || where=$at/delete.db
+        check "SQLite: half a transaction is rolled back, at $where" with_sqlite judge "$judges" \
+            "$where" 800 800
+    done
+fi
 
 # The page for developers has whole programs.
 cat > "$base/blocks.py" << 'END'
@@ -100,6 +160,8 @@ check "programs.md: C is built" gcc -std=c11 -Wall -Wextra -Werror -I "$top/crat
     -o "$base/page" "$base/page0.c" -L "${library%/*}" -lrialto -Wl,-rpath,"${library%/*}"
 check "programs.md: C" says "5 bytes: bytes" 0 within 60 "$base/page"
 check "programs.md: Python" says "b'some bytes'" 0 within 60 python3 "$base/page0.python"
+check "programs.md: opens, keys and locks" says "b'a line" 0 within 60 python3 \
+    "$base/page2.python"
 
 # A user of this machine who is not root, at the socket for users: in copies that the user may read.
 if [ "$(id -u)" -ne 0 ]; then
@@ -160,12 +222,18 @@ export -f sessions as_before within; export cell before
 check "the sessions of the killed ones are over" within 40 bash -c as_before
 
 # The server is killed under a program, which goes on when it is there again.
+python3 "$top/python/tests/programs.py" holds held "$base/lets_go" > "$base/holds" 2>&1 & holder=$!
+within 30 sh -c "until grep -q holds '$base/holds'; do sleep 0.02; done" || cat "$base/holds"
+check "a file that a program has alone is no one else's" python kept_out held
 python3 "$top/python/tests/programs.py" busy again > "$base/busy" 2>&1 & program=$!
 within 30 sh -c "until grep -q busy '$base/busy'; do sleep 0.02; done" || cat "$base/busy"
 kill -9 "$server"
 check "the server is started again" says "starting it again" 0 within 90 "$RIALTO" up \
     --dir "$cell" --at "$at"
 size=$(stat -c %s "$at/again")
+check "nor after the server was killed" python kept_out held
+touch "$base/lets_go"
+check "the program has had it all the time" wait $holder
 check "a program that lost its server goes on" within 60 sh -c \
     "until [ \$(stat -c %s '$at/again') -gt $size ]; do sleep 0.1; done"
 check "and got no error" test "$(cat "$base/busy")" = busy
