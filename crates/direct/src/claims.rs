@@ -64,6 +64,13 @@ enum HoldState {
     Lost(LostHold),
 }
 
+/// Why claims are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimCause {
+    Restart,
+    Move,
+}
+
 /// An open at the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldOpen {
@@ -447,7 +454,7 @@ impl Claims {
     }
 
     /// Claims all that the server does not know.
-    fn claim_all(&self, reclaim: &dyn Remote) {
+    fn claim_all(&self, reclaim: &dyn Remote, cause: ClaimCause) {
         let Some(volume) = self.volume.upgrade() else { return };
         let now = volume.association();
         let claims: Vec<(HeldNumber, HeldParts)> = {
@@ -455,9 +462,13 @@ impl Claims {
             let files = table.files.iter_mut().filter(|(_, file)| file.must_claim(now));
             files.map(|(number, file)| (*number, file.begin_claim())).collect()
         };
+        // Numbers of another server may be the same as those that are given here.
+        let mut given = Vec::new();
         for (number, parts) in claims {
             let mut claimed = None;
-            let result = self.claim(reclaim, &parts, &mut claimed);
+            let may_be_there = |id| cause == ClaimCause::Move && !given.contains(&id);
+            let result = self.claim(reclaim, &parts, may_be_there, &mut claimed);
+            given.extend(claimed);
             if let Err(error) = &result {
                 tracing::warn!(
                     fid = %parts.fid, %error,
@@ -489,19 +500,30 @@ impl Claims {
         }
     }
 
-    /// Claims what a file has; `claimed` is the open's next number.
+    /// Claims what a file has; `claimed` is the open's next number, or the same one, if that may be
+    /// there still.
     fn claim(
         &self,
         reclaim: &dyn Remote,
         parts: &HeldParts,
+        may_be_there: impl Fn(OpenId) -> bool,
         claimed: &mut Option<OpenId>,
     ) -> Result<(), CallError> {
         let fid = parts.fid;
-        if let Some(HeldOpen { access, deny, key, .. }) = parts.open {
+        if let Some(HeldOpen { id, access, deny, key }) = parts.open {
+            // After a move between partitions of a server that has the open still, and counts a
+            // claim as another one. The uses that it has are no fewer: this asks whether it is
+            // there.
+            let asks = Call::Downgrade { fid, open: id, access, deny };
+            let is_there = may_be_there(id) && reclaim.call(&self.caller, asks, None).is_ok();
             let call = Call::Open { fid, access, deny, key, claims: true };
-            match reclaim.call(&self.caller, call, None)?.answer {
-                Answer::Opened { open, .. } => *claimed = Some(open),
-                _ => return Err(CallError::Unreadable),
+            if is_there {
+                *claimed = Some(id);
+            } else {
+                match reclaim.call(&self.caller, call, None)?.answer {
+                    Answer::Opened { open, .. } => *claimed = Some(open),
+                    _ => return Err(CallError::Unreadable),
+                }
             }
         }
         for (owner, LockedBytes { range, mode }) in &parts.locks {
@@ -546,7 +568,11 @@ impl Events for Claims {
     }
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
-        self.claim_all(reclaim);
+        self.claim_all(reclaim, ClaimCause::Restart);
+    }
+
+    fn on_moved(&self, reclaim: &dyn Remote) {
+        self.claim_all(reclaim, ClaimCause::Move);
     }
 }
 

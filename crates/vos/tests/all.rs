@@ -9,6 +9,7 @@ mod common;
 mod copying;
 mod moving;
 mod operations;
+mod programs;
 mod release;
 mod restoring;
 mod shadows;
