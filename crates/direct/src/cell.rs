@@ -84,6 +84,15 @@ impl DirectCell {
         Ok(DirectCell(Arc::new(Inner { cell, caller, root, named, numbered, claims })))
     }
 
+    /// A program of this cell.
+    #[cfg(test)]
+    pub(crate) fn over(cell: Arc<Cell>) -> DirectCell {
+        let root = Name::new(b"volume").expect("a name");
+        let (named, numbered, claims) = Default::default();
+        let caller = Caller::ROOT;
+        DirectCell(Arc::new(Inner { cell, caller, root, named, numbered, claims }))
+    }
+
     /// New memory of at least `bytes` bytes, which servers can access.
     ///
     /// # Errors

@@ -48,6 +48,8 @@ mod hold;
 mod path;
 mod sharing;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use cell::{DirectCell, DirectOptions, Memory};
 pub use directory::{
