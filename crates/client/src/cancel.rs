@@ -7,6 +7,10 @@
 //! A flag may have a deadline ([`Cancel::within`]). It counts as fired from then on, but runs no
 //! listener then: a thread that waits for the call wakes by itself at the deadline.
 //!
+//! A flag may be *of the session*: its call is sent in the session of now or not at all. If it was
+//! not sent when the connection breaks it ends with `Cancelled`, since the next connection may be
+//! another session's, in which others may have what this one had locked or open.
+//!
 //! A flag may belong to a *request* that is made again if this process is killed: the kernel gives
 //! a mount's successor each request that it has no reply to. Answers to the request's changes are
 //! then kept for the successor until the request is over ([`Cancel::request_over`]). The successor
@@ -31,6 +35,7 @@ struct Shared {
     listeners: Mutex<Vec<(u64, Listener)>>,
     deadline: Option<Instant>,
     request: Option<Arc<Request>>,
+    of_session: bool,
 }
 
 /// The request that flags belong to.
@@ -58,6 +63,11 @@ impl Cancel {
         Cancel(Arc::new(Shared { deadline, ..Shared::default() }))
     }
 
+    /// A flag of the session: its call is not sent after the connection broke.
+    pub fn of_session() -> Self {
+        Cancel(Arc::new(Shared { of_session: true, ..Shared::default() }))
+    }
+
     /// The flag of a request that is made again if this process is killed.
     pub fn of_request() -> Self {
         Self::of(Arc::default())
@@ -76,7 +86,13 @@ impl Cancel {
     #[must_use]
     pub fn beside(&self) -> Self {
         let (request, deadline) = (self.0.request.clone(), self.0.deadline);
-        Cancel(Arc::new(Shared { request, deadline, ..Shared::default() }))
+        let of_session = self.0.of_session;
+        Cancel(Arc::new(Shared { request, deadline, of_session, ..Shared::default() }))
+    }
+
+    /// Is its call sent in the session of now or not at all?
+    pub(crate) fn is_of_session(&self) -> bool {
+        self.0.of_session
     }
 
     /// Does it belong to a request that a predecessor of this process had in progress?

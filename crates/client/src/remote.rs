@@ -159,6 +159,20 @@ pub trait Remote: Send + Sync {
         Ok(Submitted(None))
     }
 
+    /// As [`Remote::submit`], in the session of now or not at all ([`Cancel::of_session`]).
+    ///
+    /// # Errors
+    /// As [`Remote::submit`]; `Cancelled`: the server is away.
+    fn submit_in_session(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<&Arc<Buffer>>,
+        into: (&Arc<CompletionGroup>, u64),
+    ) -> Result<Submitted, CallError> {
+        self.submit(caller, call, memory, into)
+    }
+
     /// Asks the server to give a submitted call up. It completes in any case: with `Cancelled` if
     /// it still waited.
     fn cancel_submitted(&self, _submitted: Submitted) {}

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::common::{
-    Calling, FID, ScriptedServer, call, get_status, is_write, status, write, written,
+    Calling, FID, ScriptedServer, call, call_with, get_status, is_write, status, write, written,
 };
-use client::Remote;
+use client::{CallError, Cancel, Remote};
 use types::{Answer, ByteRange, Call, Caller, Fault, LockFamily, LockMode, LockOwner, SessionId};
 
 fn lock(owner: u64) -> Call {
@@ -150,4 +150,30 @@ fn a_faulty_call_gives_its_credit_back() {
     assert_ne!(received.origin.session, SessionId(0));
     server.answer(&received, Answer::Status(status(FID, 1)));
     assert!(asking.result().is_ok());
+}
+
+#[test]
+fn a_call_of_the_session_is_not_sent_after_its_connection() {
+    let server = ScriptedServer::with_slots(64, Some(4));
+    let session = server.session();
+    // One of the credits is for calls that end waiting.
+    let sent: Vec<Calling> = (0..3).map(|_| call(&session, write("before"))).collect();
+    let received: Vec<_> = (0..3).map(|_| server.next()).collect();
+    let cancel = Cancel::of_session();
+    let bound = call_with(&session, write("bound"), Some(&cancel));
+    let free = call(&session, write("free"));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    server.go_down();
+    assert_eq!(bound.error(), CallError::Cancelled, "it waited for a credit");
+    let away = session.call(&Caller::ROOT, write("bound"), Some(&cancel));
+    assert_eq!(away.unwrap_err(), CallError::Cancelled, "the server is away");
+    server.always(|call| is_write(call).then(|| Ok(written("x", 2))));
+    server.come_up();
+    server.wait("the client is back", |state| state.attached.len() == 2);
+    received.iter().for_each(|one| server.answer(one, written("x", 2)));
+    assert!(free.result().is_ok(), "others wait for the server");
+    sent.into_iter().for_each(|one| assert!(one.result().is_ok()));
+    assert!(session.call(&Caller::ROOT, write("bound"), Some(&cancel)).is_ok());
+    let is_bound = |call: &Call| matches!(call, Call::Write { data, .. } if &data[..] == b"bound");
+    assert_eq!(server.look(|state| state.count(is_bound)), 1);
 }

@@ -125,11 +125,10 @@ impl DirectFile {
     }
 
     fn call(&self, call: Call) -> Result<Answer, DirectError> {
-        let hold = self.hold.get();
-        hold.map_or(Ok(()), FileHold::begin)?;
-        let answer = self.volume.call(self.cell.caller(), call, None)?.answer;
-        hold.map_or(Ok(()), FileHold::check)?;
-        Ok(answer)
+        match self.hold.get() {
+            Some(hold) => Ok(hold.call(&call)?.answer),
+            None => Ok(self.volume.call(self.cell.caller(), call, None)?.answer),
+        }
     }
 
     /// Begins to read from `offset` on into the buffer, as many bytes as it has. Completes into the

@@ -33,6 +33,8 @@ struct Flight {
     operation: Operation,
     /// `None`: it is being submitted.
     submitted: Option<Submitted>,
+    /// The program asked to give it up.
+    is_cancelled: bool,
 }
 
 /// An operation that is not complete.
@@ -127,10 +129,11 @@ impl Group {
     /// any case: with `Refused(Cancelled)` if it still waited, otherwise as if nothing had been
     /// asked. Returns how many there are.
     pub fn cancel(&self, tag: u64) -> usize {
-        let flying = self.flying.lock();
-        let tagged = flying.iter().filter(|(_, flight)| flight.operation.tag == tag);
+        let mut flying = self.flying.lock();
+        let tagged = flying.iter_mut().filter(|(_, flight)| flight.operation.tag == tag);
         let found: Vec<(Arc<RemoteVolume>, Submitted)> = tagged
             .filter_map(|(_, flight)| {
+                flight.is_cancelled = true;
                 Some((Arc::clone(&flight.operation.volume), flight.submitted?))
             })
             .collect();
@@ -152,13 +155,32 @@ impl Group {
 
     /// Begins an operation; gives the buffer back if that fails.
     pub(crate) fn begin(&self, operation: Operation) -> Result<(), (Buffer, DirectError)> {
-        let Operation { buffer, volume, caller, call, .. } = &operation;
-        let (buffer, volume) = (Arc::clone(buffer), Arc::clone(volume));
+        let Operation { buffer, volume, caller, call, hold, .. } = &operation;
+        let (buffer, volume, hold) = (Arc::clone(buffer), Arc::clone(volume), Arc::clone(hold));
         let (caller, call) = (caller.clone(), call.clone());
         let serial = self.begun.fetch_add(1, Ordering::Relaxed);
-        let number = self.flying.lock().insert(Flight { serial, operation, submitted: None });
+        let (submitted, is_cancelled) = (None, false);
+        let flight = Flight { serial, operation, submitted, is_cancelled };
+        let number = self.flying.lock().insert(flight);
         let into = (&self.completions, number as u64);
-        let begun = volume.submit(&caller, call, Some(&buffer), into);
+        let begun = loop {
+            match hold.get().filter(|hold| hold.is_of_session()) {
+                None => {
+                    break volume.submit(&caller, call, Some(&buffer), into).map_err(Into::into);
+                }
+                Some(hold) => {
+                    let call = call.clone();
+                    match volume.submit_in_session(&caller, call, Some(&buffer), into) {
+                        Err(CallError::Cancelled) => {
+                            if let Err(error) = hold.begin() {
+                                break Err(error);
+                            }
+                        }
+                        begun => break begun.map_err(Into::into),
+                    }
+                }
+            }
+        };
         match begun {
             Ok(submitted) => {
                 // It may be complete already, and another one have its place.
@@ -170,7 +192,7 @@ impl Group {
             }
             Err(error) => {
                 drop(self.flying.lock().remove(number));
-                Err((own(buffer), error.into()))
+                Err((own(buffer), error))
             }
         }
     }
@@ -178,12 +200,12 @@ impl Group {
     fn take(&self) -> Vec<Completion> {
         let completed = self.completions.take();
         let mut flying = self.flying.lock();
-        let ended: Vec<(Operation, Completed)> = completed
+        let ended: Vec<(Flight, Completed)> = completed
             .into_iter()
-            .map(|completed| (flying.remove(completed.tag as usize).operation, completed))
+            .map(|completed| (flying.remove(completed.tag as usize), completed))
             .collect();
         drop(flying);
-        ended.into_iter().map(|(operation, completed)| end(operation, completed)).collect()
+        ended.into_iter().map(|(flight, completed)| end(flight, completed)).collect()
     }
 }
 
@@ -194,24 +216,37 @@ impl std::fmt::Debug for Group {
 }
 
 /// An operation is over. If the volume was not where it was asked for, it is made again where the
-/// volume is, and this thread waits for that: it happens once in a move.
-fn end(operation: Operation, completed: Completed) -> Completion {
+/// volume is, and this thread waits for that: it happens once in a move. So is one that was not
+/// sent before the connection broke, since only the session of then may have been sent it.
+fn end(flight: Flight, completed: Completed) -> Completion {
+    let Flight { operation, is_cancelled, .. } = flight;
     let Operation { tag, buffer, volume, caller, call, hold } = operation;
     let is_elsewhere =
         matches!(completed.result, Err(CallError::Fault(Fault::NoVolume | Fault::Offline)));
-    let result = if is_elsewhere {
-        volume.call(&caller, call, None)
-    } else {
-        drop(call);
-        completed.result
+    let is_unsent = !is_cancelled && matches!(completed.result, Err(CallError::Cancelled));
+    let result = match hold.get() {
+        Some(hold) if is_unsent => hold.call(&call),
+        _ if is_elsewhere => volume.call(&caller, call.clone(), None).map_err(DirectError::from),
+        _ => completed.result.map_err(DirectError::from),
     };
-    let is_known = matches!(result, Ok(_) | Err(CallError::Fault(_)));
-    let mut buffer = if is_known { own(buffer) } else { another(buffer) };
-    if is_elsewhere && let Ok(Reply { answer: Answer::Data { data, .. }, .. }) = &result {
+    drop(call);
+    let mut buffer = if is_known(&result) { own(buffer) } else { another(buffer) };
+    if (is_elsewhere || is_unsent)
+        && let Ok(Reply { answer: Answer::Data { data, .. }, .. }) = &result
+    {
         buffer[..data.len()].copy_from_slice(data);
     }
-    let moved = result.map_err(DirectError::from).and_then(moved);
+    let moved = result.and_then(moved);
     Completion { tag, buffer, result: moved.and_then(|moved| kept(&hold).map(|()| moved)) }
+}
+
+/// Does the server access the buffer no more?
+fn is_known(result: &Result<Reply, DirectError>) -> bool {
+    match result {
+        Err(DirectError::Refused(fault)) => *fault != Fault::Cancelled,
+        Ok(_) | Err(DirectError::LostOpen | DirectError::LostLock | DirectError::Closed) => true,
+        Err(_) => false,
+    }
 }
 
 /// Was the operation's file open and locked to its end, as the program thinks?

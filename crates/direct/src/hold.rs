@@ -90,6 +90,31 @@ impl FileHold {
         self.check()
     }
 
+    /// Makes a call as an operation of the file. With an open or a lock it is sent in the session
+    /// that has them, or not at all.
+    ///
+    /// # Errors
+    /// As [`Remote::call`]; those of [`FileHold::check`].
+    pub fn call(&self, call: &Call) -> Result<Reply, DirectError> {
+        loop {
+            self.begin()?;
+            let cancel = self.claims.has_any(self.number).then(Cancel::of_session);
+            match self.volume.call(self.cell.caller(), call.clone(), cancel.as_ref()) {
+                // The connection broke before it was sent.
+                Err(CallError::Cancelled) if cancel.is_some() => {}
+                result => {
+                    let reply = result?;
+                    return self.check().map(|()| reply);
+                }
+            }
+        }
+    }
+
+    /// Must an operation of the file be sent in the session of now?
+    pub fn is_of_session(&self) -> bool {
+        self.claims.has_any(self.number)
+    }
+
     /// Does the server keep all that this has?
     ///
     /// # Errors

@@ -749,6 +749,17 @@ impl Remote for RemoteVolume {
         connection.remote.submit(caller, call, memory, into)
     }
 
+    fn submit_in_session(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<&Arc<Buffer>>,
+        into: (&Arc<CompletionGroup>, u64),
+    ) -> Result<Submitted, CallError> {
+        let (connection, ..) = self.connection(None)?;
+        connection.remote.submit_in_session(caller, call, memory, into)
+    }
+
     fn wait_for(&self, group: &Arc<CompletionGroup>, least: usize, until: Option<Instant>) {
         self.here().remote.wait_for(group, least, until);
     }

@@ -91,7 +91,9 @@ impl Shared {
                     return Err(CallError::TimedOut);
                 }
                 // It leaves nothing behind, so its outcome is not unknown.
-                Err(CallError::Lost) if cancel.is_some_and(Cancel::is_cancelled) => {
+                Err(CallError::Lost)
+                    if cancel.is_some_and(|one| one.is_cancelled() || one.is_of_session()) =>
+                {
                     return Err(CallError::Cancelled);
                 }
                 Err(CallError::Lost) => {}
@@ -155,7 +157,9 @@ impl Shared {
             } else {
                 let keeps = cancel.is_some_and(|cancel| !harmless && cancel.is_of_request());
                 let change = NamedChange::of(&call, None);
-                let pending = Arc::new(PendingCall::of(keeps, change));
+                let of_session = cancel.is_some_and(Cancel::is_of_session);
+                let pending = PendingCall::of(keeps, change).of_session(of_session);
+                let pending = Arc::new(pending);
                 let (id, after) = submit(&mut core, &pending, caller, call, urgent)?;
                 (id, pending, after)
             }
@@ -396,6 +400,9 @@ pub(super) fn submit_direct(
     (region, urgent): (Option<Region>, bool),
 ) -> Result<(CallId, After), CallError> {
     check_open(core)?;
+    if pending.is_of_session && core.phase != SessionPhase::Attached {
+        return Err(CallError::Cancelled);
+    }
     let id = enlist(core, pending);
     let input = ClientInput::Submit { id, caller: caller.clone(), call, region, urgent };
     Ok((id, core.step(clock::now(), input, None, None)))

@@ -91,6 +91,8 @@ pub(crate) struct ClientCore {
     pub last_error: Option<String>,
     /// The latest changes that were acknowledged, the oldest first.
     changes: VecDeque<DoneChange>,
+    /// Calls of the session that were not sent when its connection broke.
+    recalled: Vec<CallId>,
     outputs: Vec<ClientOutput>,
 }
 
@@ -143,6 +145,7 @@ impl ClientCore {
             reclaims_later: false,
             last_error: None,
             changes: VecDeque::new(),
+            recalled: Vec::new(),
             outputs: Vec::new(),
         }
     }
@@ -161,6 +164,11 @@ impl ClientCore {
         let replied = replied(&input);
         let result = self.machine.step(now, input, &mut outputs);
         self.take_outputs(&mut outputs, descriptor, replied, &mut after);
+        for id in std::mem::take(&mut self.recalled) {
+            // A cancelled call is no fault of the server.
+            let _ = self.machine.step(now, ClientInput::Cancel(id), &mut outputs);
+            self.take_outputs(&mut outputs, None, None, &mut after);
+        }
         self.outputs = outputs;
         if let Err(error) = result {
             self.on_peer_error(&error, from, &mut after);
@@ -203,6 +211,7 @@ impl ClientCore {
                             self.notice(Notice::Parted, after);
                         }
                         self.become_phase(SessionPhase::Apart, after);
+                        self.recall();
                     }
                     after.connect.push((role, at));
                 }
@@ -295,6 +304,13 @@ impl ClientCore {
         }
         let is_certain = change.is_certain(answer);
         self.changes.push_back(DoneChange { origin, fid: change.fid, is_certain });
+    }
+
+    /// The connection broke: notes the calls of the session that were not sent.
+    fn recall(&mut self) {
+        let of_session = self.calls.iter().filter(|(_, pending)| pending.is_of_session);
+        let ids = of_session.map(|(id, _)| *id);
+        self.recalled.extend(ids.filter(|id| dafs::client::place_of(&self.machine, *id).is_none()));
     }
 
     /// See [`crate::Remote::withdraw_changes`].

@@ -233,6 +233,31 @@ impl Session {
         }
     }
 
+    fn submit_as(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<&Arc<Buffer>>,
+        into: (&Arc<CompletionGroup>, u64),
+        of_session: bool,
+    ) -> Result<Submitted, CallError> {
+        self.shared.pass_gate(None)?;
+        let region = memory.map(|memory| Region {
+            handle: self.add_region(memory.arena()),
+            offset: memory.offset() as u64,
+        });
+        let change = NamedChange::of(&call, None);
+        let pending = PendingCall::in_group(into, memory, change).of_session(of_session);
+        let pending = Arc::new(pending);
+        let submitted = {
+            let mut core = self.shared.core.lock();
+            calls::submit_direct(&mut core, &pending, caller, call, (region, false))
+        };
+        let (id, after) = submitted?;
+        self.shared.follow_up(after, On::Caller);
+        Ok(Submitted(Some(id)))
+    }
+
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
@@ -334,20 +359,17 @@ impl Remote for Session {
         memory: Option<&Arc<Buffer>>,
         into: (&Arc<CompletionGroup>, u64),
     ) -> Result<Submitted, CallError> {
-        self.shared.pass_gate(None)?;
-        let region = memory.map(|memory| Region {
-            handle: self.add_region(memory.arena()),
-            offset: memory.offset() as u64,
-        });
-        let change = NamedChange::of(&call, None);
-        let pending = Arc::new(PendingCall::in_group(into, memory, change));
-        let submitted = {
-            let mut core = self.shared.core.lock();
-            calls::submit_direct(&mut core, &pending, caller, call, (region, false))
-        };
-        let (id, after) = submitted?;
-        self.shared.follow_up(after, On::Caller);
-        Ok(Submitted(Some(id)))
+        self.submit_as(caller, call, memory, into, false)
+    }
+
+    fn submit_in_session(
+        &self,
+        caller: &Caller,
+        call: Call,
+        memory: Option<&Arc<Buffer>>,
+        into: (&Arc<CompletionGroup>, u64),
+    ) -> Result<Submitted, CallError> {
+        self.submit_as(caller, call, memory, into, true)
     }
 
     fn cancel_submitted(&self, submitted: Submitted) {

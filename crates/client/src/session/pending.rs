@@ -18,6 +18,8 @@ pub(crate) struct PendingCall {
     pub keeps_answer: bool,
     /// Of a change: the file that it names.
     pub change: Option<NamedChange>,
+    /// It is not sent after the connection broke ([`crate::Cancel::of_session`]).
+    pub is_of_session: bool,
     /// No thread waits for this call.
     group: Option<GroupCall>,
     state: Mutex<State>,
@@ -111,6 +113,11 @@ impl PendingCall {
     /// A call, and whether a successor of this process may need its answer.
     pub fn of(keeps_answer: bool, change: Option<NamedChange>) -> Self {
         PendingCall { keeps_answer, change, ..PendingCall::default() }
+    }
+
+    /// The same call, which is not sent after the connection broke.
+    pub fn of_session(self, is_of_session: bool) -> Self {
+        PendingCall { is_of_session, ..self }
     }
 
     /// Ends the call with its result.

@@ -171,6 +171,26 @@ fn an_operation_in_doubt_waits_for_the_event() {
 }
 
 #[test]
+fn an_unsent_operation_is_not_made_in_the_next_session() {
+    let (server, cell, volume) = program();
+    let hold = FileHold::open(&cell, &volume, FILE, BOTH, None).unwrap();
+    let operation = Call::GetStatus { fid: FILE };
+    let is_operation = |call: &Call| matches!(call, Call::GetStatus { .. });
+    let unsent = || Some(Err(CallError::Cancelled));
+    server.before(is_operation, unsent);
+    hold.call(&operation).unwrap();
+    assert_eq!(server.take_calls().iter().filter(|call| is_operation(call)).count(), 2);
+    let ends = Arc::clone(&server);
+    server.before(is_operation, move || {
+        ends.begin_restart();
+        ends.report_loss();
+        unsent()
+    });
+    assert!(matches!(hold.call(&operation), Err(DirectError::LostOpen)));
+    assert_eq!(server.take_calls(), [operation], "once, which the session did not send");
+}
+
+#[test]
 fn a_lock_of_the_next_session_is_not_lost_with_the_last() {
     let (server, cell, volume) = program();
     let (first, second) =
