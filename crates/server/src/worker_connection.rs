@@ -76,6 +76,9 @@ impl LaneState {
 const LANE_REQUESTS: usize = 16;
 /// The same in bytes that are copied for them.
 const LANE_BYTES_TURN: usize = 32 << 10;
+/// A client sleeps while so much is copied for it. Then it is woken less often.
+const LARGE_READ: usize = 128 << 10;
+const LARGE_BYTES_TURN: usize = 4 << 20;
 
 /// The result of a look into a lane.
 #[derive(PartialEq, Eq)]
@@ -444,7 +447,8 @@ impl WorkerConnection {
                 Ok(None) => break,
                 Ok(Some(bytes)) => {
                     (turn, copied) = (LaneTurn::Some, copied + bytes);
-                    if copied >= LANE_BYTES_TURN {
+                    let is_large = bytes >= LARGE_READ;
+                    if copied >= if is_large { LARGE_BYTES_TURN } else { LANE_BYTES_TURN } {
                         break;
                     }
                 }

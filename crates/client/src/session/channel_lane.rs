@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use dafs::message::Message;
 use dafs::{Features, Flags, Frame, FrameHeader, FrameKind};
@@ -22,6 +23,8 @@ use types::limits::SLOTS_MAX;
 pub(super) struct ChannelLane {
     sending: Mutex<Sending>,
     pub receiver: Mutex<Option<LaneReceiver>>,
+    /// The last answer came while this side looked for it.
+    pub is_quick: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,8 @@ impl ChannelLane {
             known: HashSet::new(),
             asked,
         };
-        ChannelLane { sending: Mutex::new(sending), receiver: Mutex::new(None) }
+        let is_quick = AtomicBool::new(true);
+        ChannelLane { sending: Mutex::new(sending), receiver: Mutex::new(None), is_quick }
     }
 
     /// Chooses the way of a frame.

@@ -1,6 +1,7 @@
 //! Receives over the lane of a channel.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,8 +15,9 @@ use super::shared::{On, Shared};
 
 /// How long a thread looks into an empty lane before it waits at the socket.
 const LANE_PATIENCE: Duration = Duration::from_micros(20);
-/// The same while the server looks into the lane, too: it copies what others asked for, or was
-/// interrupted, and will answer sooner than it could wake this side.
+/// The same while the server looks into the lane, too, if the last answer came within that time: it
+/// answers sooner than it could wake this side. When it copies large bodies it does not, and a
+/// thread that looks on takes time from the copies.
 const WATCHED_PATIENCE: Duration = Duration::from_micros(60);
 
 /// See the head of the file. The thread has the reader's role.
@@ -46,15 +48,24 @@ impl<'a> LaneReader<'a> {
             return LaneWatch::Nothing;
         };
         let began = Instant::now();
+        let was_quick = lane.is_quick.load(Ordering::Relaxed);
+        let mut has_waited = false;
         loop {
             match self.take() {
                 LaneWatch::Nothing => {}
-                found => return found,
+                found => {
+                    if has_waited && !was_quick {
+                        lane.is_quick.store(true, Ordering::Relaxed);
+                    }
+                    return found;
+                }
             }
+            has_waited = true;
             let waited = began.elapsed();
-            let is_over =
-                waited >= WATCHED_PATIENCE || waited >= LANE_PATIENCE && !lane.is_watched();
-            if is_over && sleeps(lane) {
+            let goes_on = waited < LANE_PATIENCE
+                || was_quick && waited < WATCHED_PATIENCE && lane.is_watched();
+            if !goes_on && sleeps(lane) {
+                lane.is_quick.store(false, Ordering::Relaxed);
                 return LaneWatch::Nothing;
             }
             std::hint::spin_loop();
