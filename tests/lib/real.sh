@@ -20,6 +20,13 @@ skip() { printf 'SKIP %s: %s\n' "$PART" "$*"; }
 note() { printf '     %s: %s\n' "$PART" "$*"; }
 finish() { touch "$WORK/finished.$PART"; [ "$failures" -eq 0 ]; exit; }
 
+# drop_other_mounts: in a mount name space of this part's own. Mounts of other tests were copied
+# into it, and would live on here when those unmount them: a mount below another waits for that.
+drop_other_mounts() {
+    findmnt -rno TARGET -t fuse.rialto |
+        while read -r other; do umount --lazy "$other" 2> /dev/null; done
+}
+
 # check WHAT COMMAND...: the command's output is shown only when it fails.
 check() {
     # Names that no part uses: a function that is run here sees them.

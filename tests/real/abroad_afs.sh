@@ -14,6 +14,7 @@ get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
 if [ -z "${PRIVATE_NET:-}" ]; then
     PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
 fi
+drop_other_mounts
 base=$WORK/abroad cell=$WORK/abroad/cell realm=$WORK/abroad/realm afs=$WORK/abroad/afs
 here=192.0.2.1 there=192.0.2.2
 afsd=() kdc=''

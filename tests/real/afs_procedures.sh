@@ -12,6 +12,7 @@ get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
 if [ -z "${PRIVATE_NET:-}" ]; then
     PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
 fi
+drop_other_mounts
 root=$(cd "$(dirname "$0")/../.." && pwd)
 base=$WORK/afs_procedures cell=$WORK/afs_procedures/cell here=192.0.2.1 there=192.0.2.2
 cleanup() {

@@ -11,6 +11,7 @@ get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
 if [ -z "${PRIVATE_NET:-}" ]; then
     PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
 fi
+drop_other_mounts
 session=$(cd "$(dirname "$0")/../openafs-session" && pwd)
 base=$WORK/afs_session cell=$WORK/afs_session/cell address=10.94.0.1
 trap 'within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT

@@ -11,6 +11,7 @@ get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
 if [ -z "${PRIVATE_NET:-}" ]; then
     PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
 fi
+drop_other_mounts
 base=$WORK/afs_vos cell=$WORK/afs_vos/cell here=192.0.2.1 there=192.0.2.2
 afsd=()
 # A process that waits for such a client can only be killed after the client.

@@ -161,7 +161,7 @@ check "programs.md: C is built" gcc -std=c11 -Wall -Wextra -Werror -I "$top/crat
 check "programs.md: C" says "5 bytes: bytes" 0 within 60 "$base/page"
 check "programs.md: Python" says "b'some bytes'" 0 within 60 python3 "$base/page0.python"
 check "programs.md: opens, keys and locks" says "b'a line" 0 within 60 python3 \
-    "$base/page2.python"
+    "$base/page3.python"
 
 # A user of this machine who is not root, at the socket for users: in copies that the user may read.
 if [ "$(id -u)" -ne 0 ]; then

@@ -9,7 +9,7 @@ if [ -z "${OWN_NETWORK:-}" ]; then
     OWN_NETWORK=yes exec unshare --net --mount --propagation private "$0"
 fi
 ip link set lo up || { skip "no network name space"; finish; }
-findmnt -rno TARGET -t fuse.rialto | while read -r other; do umount --lazy "$other"; done
+drop_other_mounts
 base=$WORK/finding cell=$WORK/finding/cell address=127.0.0.1:7620
 started=()
 cleanup() {

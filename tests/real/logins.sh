@@ -12,7 +12,7 @@ if [ -z "${PRIVATE_ETC:-}" ]; then
     PRIVATE_ETC=yes exec unshare --mount --propagation private "$0"
 fi
 # Programs find the only tree that is mounted; those of other tests are elsewhere.
-findmnt -rno TARGET -t fuse.rialto | while read -r other; do umount --lazy "$other"; done
+drop_other_mounts
 page=$(dirname "$0")/../../docs/operations/logins.md
 pages=$(dirname "$0")/../lib/page.py
 base=$WORK/logins cell=$WORK/logins/cell

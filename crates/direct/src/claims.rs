@@ -35,7 +35,7 @@ use client::{Association, BreakAck, CallError, Events, Remote, RemoteVolume, Rep
 use parking_lot::{Condvar, Mutex};
 use types::{
     Answer, BreakItem, ByteRange, Call, Caller, DataUse, Fault, Fid, LockFamily, LockMode,
-    LockOwner, OpenId, ShareKey, Time,
+    LockOwner, OpenId, PersistHow, ShareKey, Time,
 };
 
 use crate::DirectError;
@@ -85,6 +85,8 @@ pub(crate) struct HeldOpen {
 pub(crate) struct LockedBytes {
     pub range: ByteRange,
     pub mode: LockMode,
+    /// The server has a record of it, which tells others if it is not finished.
+    pub is_persistent: bool,
 }
 
 /// The part of an open file that the server has.
@@ -146,14 +148,14 @@ impl HeldFile {
         self.open.is_none() && self.locks.is_empty()
     }
 
-    /// Sets the bytes of `range` to `mode`, or unlocks them.
-    fn cover(&mut self, owner: LockOwner, range: ByteRange, mode: Option<LockMode>) {
+    /// Locks the bytes of `range` like `locked`, or unlocks them.
+    fn cover(&mut self, owner: LockOwner, range: ByteRange, locked: Option<LockedBytes>) {
         let before = self.locks.remove(&owner).unwrap_or_default();
         let cut = |held: LockedBytes| {
-            outside(held.range, range).map(move |range| LockedBytes { range, ..held })
+            held.range.without(range).map(move |range| LockedBytes { range, ..held })
         };
         let mut after: Vec<LockedBytes> = before.into_iter().flat_map(cut).collect();
-        after.extend(mode.map(|mode| LockedBytes { range, mode }));
+        after.extend(locked.map(|locked| LockedBytes { range, ..locked }));
         if !after.is_empty() {
             self.locks.insert(owner, after);
         }
@@ -198,14 +200,9 @@ impl HeldParts {
     }
 }
 
-/// The parts of a range outside of `cut`.
-fn outside(held: ByteRange, cut: ByteRange) -> impl Iterator<Item = ByteRange> {
-    let ByteRange { start, end } = held;
-    let meets = held.overlaps(cut);
-    let whole = (!meets).then_some(held);
-    let before = (meets && start < cut.start).then(|| ByteRange { start, end: cut.start - 1 });
-    let after = (meets && cut.end < end).then(|| ByteRange { start: cut.end + 1, end });
-    [whole, before, after].into_iter().flatten()
+/// The call that makes a lock persistent.
+pub(crate) fn persist(fid: Fid, owner: LockOwner, range: ByteRange, how: PersistHow) -> Call {
+    Call::PersistLock { fid, owner, pid: std::process::id(), range, how }
 }
 
 /// The call that unlocks bytes of an owner.
@@ -294,7 +291,7 @@ impl Claims {
             return Ok(GrantNoted::Again);
         }
         file.state = HoldState::Held(before);
-        file.cover(owner, locked.range, Some(locked.mode));
+        file.cover(owner, locked.range, Some(locked));
         Ok(GrantNoted::Held)
     }
 
@@ -467,7 +464,8 @@ impl Claims {
         for (number, parts) in claims {
             let mut claimed = None;
             let may_be_there = |id| cause == ClaimCause::Move && !given.contains(&id);
-            let result = self.claim(reclaim, &parts, may_be_there, &mut claimed);
+            let claim = self.claim(reclaim, &parts, may_be_there, &mut claimed);
+            let result = claim.and_then(|()| self.renew_records(reclaim, &parts, cause));
             given.extend(claimed);
             if let Err(error) = &result {
                 tracing::warn!(
@@ -526,7 +524,7 @@ impl Claims {
                 }
             }
         }
-        for (owner, LockedBytes { range, mode }) in &parts.locks {
+        for (owner, LockedBytes { range, mode, .. }) in &parts.locks {
             let call = Call::Lock {
                 fid,
                 owner: *owner,
@@ -537,6 +535,21 @@ impl Claims {
                 wait: false,
                 reclaim: true,
             };
+            reclaim.call(&self.caller, call, None)?;
+        }
+        Ok(())
+    }
+
+    /// After a move the records of persistent locks name the session at the former server.
+    fn renew_records(
+        &self,
+        reclaim: &dyn Remote,
+        parts: &HeldParts,
+        cause: ClaimCause,
+    ) -> Result<(), CallError> {
+        let moved = parts.locks.iter().filter(|(_, it)| it.is_persistent);
+        for (owner, LockedBytes { range, .. }) in moved.filter(|_| cause == ClaimCause::Move) {
+            let call = persist(parts.fid, *owner, *range, PersistHow::Claims);
             reclaim.call(&self.caller, call, None)?;
         }
         Ok(())
@@ -602,9 +615,10 @@ mod tests {
         let mut file = file();
         let mut bytes = [None; 12];
         let ranges = (0..12).flat_map(|start| (start..12).map(move |end| range(start, end)));
+        let like = |range, mode| LockedBytes { range, mode, is_persistent: false };
         for (step, range) in ranges.cycle().step_by(7).take(300).enumerate() {
             let mode = [Some(LockMode::Shared), Some(LockMode::Exclusive), None][step % 3];
-            file.cover(OWNER, range, mode);
+            file.cover(OWNER, range, mode.map(|mode| like(range, mode)));
             bytes[range.start as usize..=range.end as usize].fill(mode);
             for (at, expected) in bytes.iter().enumerate() {
                 let its = file.locks.get(&OWNER).into_iter().flatten();
@@ -624,12 +638,13 @@ mod tests {
     fn a_lost_file_stays_lost_and_claims_nothing() {
         let mut file = file();
         assert!(!file.must_claim(Association { sessions: 2, ..HERE }), "it has nothing");
-        file.cover(OWNER, range(0, 9), Some(LockMode::Shared));
+        let (range, mode) = (range(0, 9), LockMode::Shared);
+        file.cover(OWNER, range, Some(LockedBytes { range, mode, is_persistent: false }));
         assert!(!file.must_claim(HERE) && file.must_claim(Association { places: 2, ..HERE }));
         assert_eq!(file.begin_claim().ends(), [unlock(file.fid, OWNER, ByteRange::ALL)]);
         assert!(file.must_claim(HERE), "a claim that is not over is made again");
         file.lose();
-        file.cover(OWNER, range(0, 9), None);
+        file.cover(OWNER, range, None);
         assert!(file.is_lost() && !file.must_claim(Association { sessions: 2, ..HERE }));
     }
 }

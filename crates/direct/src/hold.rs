@@ -12,10 +12,10 @@ use client::{CallError, Cancel, Remote, RemoteVolume, Reply};
 use parking_lot::{Condvar, Mutex};
 use types::{
     Answer, ByteRange, Call, DataUse, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner,
-    OpenId, ShareKey,
+    OpenId, PersistHow, ShareKey,
 };
 
-use crate::claims::{Claims, GrantNoted, HeldNumber, HeldOpen, LockedBytes, unlock};
+use crate::claims::{Claims, GrantNoted, HeldNumber, HeldOpen, LockedBytes, persist, unlock};
 use crate::{DirectCell, DirectError};
 
 /// How often a thread whose time is over looks whether the server is there: without it the outcome
@@ -160,7 +160,7 @@ impl FileHold {
                 Err(CallError::Cancelled) => return Err(DirectError::Refused(Fault::Locked)),
                 Err(error) => return Err(error.into()),
             }
-            let locked = LockedBytes { range, mode };
+            let locked = LockedBytes { range, mode, is_persistent: false };
             match self.claims.note_lock(&self.volume, (self.number, before), owner, locked) {
                 Ok(GrantNoted::Held) => return Ok(()),
                 // The same request again changes nothing if the owner has the lock.
@@ -171,6 +171,70 @@ impl FileHold {
                 }
             }
         }
+    }
+
+    /// Makes bytes that the owner has locked exclusively persistent; to repair the file it takes
+    /// them, too.
+    ///
+    /// # Errors
+    /// As [`FileHold::lock`]; `Refused(LockBroken)`.
+    pub fn persist(
+        &self,
+        owner: LockOwner,
+        range: ByteRange,
+        how: PersistHow,
+    ) -> Result<(), DirectError> {
+        self.claims.await_releases();
+        loop {
+            self.begin()?;
+            let before = self.volume.association();
+            match self.volume.call(self.cell.caller(), persist(self.fid, owner, range, how), None) {
+                Ok(_) => {}
+                Err(CallError::Lost) if self.volume.association() != before => continue,
+                Err(CallError::Lost | CallError::TimedOut | CallError::Unreadable) => {
+                    self.claims.lose(self.number);
+                    self.claims.release(&self.volume, vec![unlock(self.fid, owner, range)]);
+                    return Err(DirectError::Lost);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let locked = LockedBytes { range, mode: LockMode::Exclusive, is_persistent: true };
+            match self.claims.note_lock(&self.volume, (self.number, before), owner, locked) {
+                Ok(GrantNoted::Held) => return Ok(()),
+                // A new lock was taken before, and is claimed: the same request again changes
+                // nothing. A repair passes the record that it has left itself.
+                Ok(GrantNoted::Again) => {}
+                Err(error) => {
+                    self.claims.release(&self.volume, vec![unlock(self.fid, owner, range)]);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Ends a persistent lock normally.
+    ///
+    /// # Errors
+    /// `Refused`; those of [`FileHold::check`], and `LostLock`: others learn of an abnormal end.
+    pub fn finish(&self, owner: LockOwner, range: ByteRange) -> Result<(), DirectError> {
+        self.check()?;
+        // It is claimed until that is done: the record that a move renews is the one that ends.
+        let before = self.volume.association();
+        let call = Call::FinishLock { fid: self.fid, owner, range };
+        match self.volume.call(self.cell.caller(), call, None) {
+            Ok(_) => {}
+            Err(CallError::Lost | CallError::Fault(Fault::Stale)) => {
+                return Err(DirectError::LostLock);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // This work was done, though the lock may be lost since.
+        let _ = self.claims.forget_lock(self.number, owner, range);
+        if self.volume.association() != before {
+            // It may have been claimed after it was finished.
+            self.claims.release(&self.volume, vec![unlock(self.fid, owner, range)]);
+        }
+        Ok(())
     }
 
     /// Asks for the lock, at first without waiting: most locks are free.

@@ -59,6 +59,6 @@ pub use error::DirectError;
 pub use file::{DirectFile, NotBegun};
 pub use group::{Completion, Group, MovedBytes};
 pub use mem::arena::Buffer;
-pub use sharing::{FileLock, MakeFile, OpenHow};
+pub use sharing::{FileLock, MakeFile, OpenHow, PersistentLock};
 pub use stream::{FileReader, FileWriter};
 pub use types::{ByteRange, DataUse, LockConflict, LockMode, LockOwner, ShareKey};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use types::{ByteRange, DataUse, Fault, LockConflict, LockMode, LockOwner, ShareKey};
+use types::{ByteRange, DataUse, Fault, LockConflict, LockMode, LockOwner, PersistHow, ShareKey};
 
 use crate::hold::{FileHold, fresh_owner};
 use crate::path::{LastLink, Place};
@@ -50,7 +50,41 @@ pub struct FileLock {
     is_unlocked: bool,
 }
 
+/// Bytes that are locked exclusively by an owner of their own, for a change that must be whole.
+/// Others learn of any end but [`PersistentLock::finish`]: their locks of these bytes are refused
+/// with `LockBroken` until one of them repairs the file. When it is dropped it ends so, too.
+pub struct PersistentLock {
+    lock: FileLock,
+}
+
 impl DirectFile {
+    /// Locks bytes persistently (docs/spec/sharing.md). Waits as [`DirectFile::lock`] does.
+    ///
+    /// # Errors
+    /// As [`DirectFile::lock`]. `Refused(LockBroken)`: an earlier holder did not finish its work,
+    /// see [`DirectFile::lock_to_repair`].
+    pub fn lock_persistently(
+        &self,
+        range: ByteRange,
+        within: Option<Duration>,
+    ) -> Result<PersistentLock, DirectError> {
+        let lock = self.lock(range, LockMode::Exclusive, within)?;
+        self.hold().persist(lock.owner, range, PersistHow::New)?;
+        Ok(PersistentLock { lock })
+    }
+
+    /// As [`DirectFile::lock_persistently`], although earlier holders did not finish their work
+    /// there, and without waiting: the caller makes the file whole, and then finishes the lock.
+    ///
+    /// # Errors
+    /// As [`DirectFile::lock`]; `Refused(Locked)`: another holder is at work.
+    pub fn lock_to_repair(&self, range: ByteRange) -> Result<PersistentLock, DirectError> {
+        let owner = fresh_owner();
+        self.hold().persist(owner, range, PersistHow::Repairs)?;
+        let hold = Arc::clone(&self.hold);
+        Ok(PersistentLock { lock: FileLock { hold, owner, range, is_unlocked: false } })
+    }
+
     /// Opens the file with this path at its server, which holds others to `how` until the last
     /// clone is dropped, or one of them [closed](DirectFile::close).
     ///
@@ -159,6 +193,25 @@ impl DirectFile {
 
     fn hold(&self) -> &FileHold {
         self.hold.get_or_init(|| FileHold::new(&self.cell, &self.volume, self.fid))
+    }
+}
+
+impl PersistentLock {
+    /// The locked bytes.
+    pub fn range(&self) -> ByteRange {
+        self.lock.range
+    }
+
+    /// Makes the file's data stable, and unlocks the bytes: the work is done.
+    ///
+    /// # Errors
+    /// `LostLock`, `LostOpen`: the lock was lost before, or its session ended meanwhile; others
+    /// learn of it. `Closed`; `Refused`.
+    pub fn finish(mut self) -> Result<(), DirectError> {
+        let FileLock { owner, range, .. } = self.lock;
+        let result = self.lock.hold.get().map_or(Ok(()), |hold| hold.finish(owner, range));
+        self.lock.is_unlocked = result.is_ok();
+        result
     }
 }
 

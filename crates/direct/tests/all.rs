@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
+mod persistent_locks;
 #[path = "../../server/tests/proxy/mod.rs"]
 mod proxy;
 mod sharing;

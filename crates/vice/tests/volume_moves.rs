@@ -292,6 +292,31 @@ fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
 }
 
 #[test]
+fn a_volume_that_comes_back_has_no_locks_of_its_earlier_stay() {
+    let (mut one, mut two) = (Rig::new(Ground::memory(), 3), Rig::new(Ground::memory(), 3));
+    let volume = create(&mut one);
+    let root = one.root_of(1, "data").unwrap();
+    let (locked, shared) = (one.file(root, "locked"), one.file(root, "shared"));
+    let go = |from: &mut Rig, to: &mut Rig| {
+        hold(from, volume.id, 5000).unwrap();
+        let sealed = seal(from, volume.id);
+        carry(from, to, &sealed);
+        ask(from, VolumeCall::Remove { id: sealed.id }).unwrap();
+        ask(from, VolumeCall::Remove { id: volume.id }).unwrap();
+        while from.vice().partition().sweep(100).unwrap() > 0 {}
+        ask(to, VolumeCall::Serve { id: volume.id }).unwrap();
+    };
+    one.call(1, &ROOT, lock(locked, false)).unwrap();
+    one.call(1, &ROOT, open(shared, false)).unwrap();
+    go(&mut one, &mut two);
+    // Client 1 gave both up there, or never claimed them.
+    go(&mut two, &mut one);
+    assert_eq!(one.root_of(2, "data"), Ok(root));
+    assert_eq!(one.call(2, &ROOT, lock(locked, false)), Ok(Answer::Done));
+    assert!(matches!(one.call(2, &ROOT, open(shared, false)), Ok(Answer::Opened { .. })));
+}
+
+#[test]
 fn pl3_persistent_locks_go_with_their_volume() {
     for is_claimed in [true, false] {
         let (mut from, mut to) = (Rig::new(Ground::memory(), 3), Rig::new(Ground::memory(), 4));

@@ -181,7 +181,12 @@ impl VolumeAdmin {
         self.files.volumes().forget(id);
         // Calls that waited for the volume find that it is removed.
         end_freeze(self.files.volumes(), id, &mut ask.events);
-        Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
+        let coherence = self.files.coherence();
+        let outcome = coherence.break_volume(ask, id, Answer::Done);
+        // Should the volume come back, what its clients have had here excludes no one.
+        coherence.leases().locks_mut().forget_volume(id, &mut ask.events);
+        coherence.leases().opens().forget_volume(id);
+        Ok(outcome)
     }
 
     /// Seals the present state of the volume; a read-write clone begins with it.
