@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -55,8 +55,8 @@ impl Listener {
     /// made if it does not exist.
     ///
     /// # Errors
-    /// As [`Listener::bind`]; [`io::ErrorKind::PermissionDenied`] where other users may write the
-    /// directory, since they could put sockets of their own there.
+    /// As [`Listener::bind`]; [`io::ErrorKind::PermissionDenied`] where another user owns the
+    /// directory or may write it, since that one could put a socket of its own there.
     pub fn bind_for_users(path: &Path, options: ConnectionOptions) -> io::Result<Self> {
         let dir = path.parent().unwrap_or(Path::new("/"));
         if !dir.exists() {
@@ -64,10 +64,12 @@ impl Listener {
             // The process's mask may hide what it makes from others.
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?;
         }
-        if std::fs::metadata(dir)?.permissions().mode() & 0o022 != 0 {
+        let facts = std::fs::metadata(dir)?;
+        let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&facts.uid());
+        if !is_ours || facts.permissions().mode() & 0o022 != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "other users may write the directory of this socket",
+                "another user owns the directory of this socket, or may write it",
             ));
         }
         remove_dead_socket(path)?;
@@ -201,8 +203,14 @@ mod tests {
         drop(listener);
         let open = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
-        let refused = Listener::bind_for_users(&path, ConnectionOptions::default()).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let refused = || Listener::bind_for_users(&path, ConnectionOptions::default()).unwrap_err();
+        assert_eq!(refused().kind(), io::ErrorKind::PermissionDenied);
+        if rustix::process::geteuid().is_root() {
+            let dir = path.parent().unwrap();
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::chown(dir, Some(4711), None).unwrap();
+            assert_eq!(refused().kind(), io::ErrorKind::PermissionDenied, "another user's");
+        }
     }
 
     #[test]
