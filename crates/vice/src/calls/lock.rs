@@ -39,8 +39,10 @@ pub(crate) fn lock(
     let claims = reclaim && files.volumes().moves().takes_claims(fid.volume);
     let (wait, reclaim) = (wait && !claims, reclaim && !claims);
     let outcome = files.coherence().lock(ask, &request, records, wait, reclaim)?;
-    // A volume that was given up meanwhile was searched for locks before this one was there.
-    if files.volumes().any_volume(fid.volume).is_ok_and(|volume| volume.is_superseded()) {
+    // A volume that was given up, or left, meanwhile was searched for locks before this one was
+    // there.
+    let is_here = files.volumes().any_volume(fid.volume).is_ok_and(|it| !it.is_superseded());
+    if !is_here {
         if matches!(outcome, CallOutcome::Waits) {
             files.coherence().leases().locks_mut().refuse_waits_in(fid.volume, &mut ask.events);
             return Ok(outcome);

@@ -94,7 +94,11 @@ pub(crate) fn persist_lock(
     let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
     let request = LockRequest { fid, session, owner, pid, family, range, mode, passes };
     files.coherence().lock(ask, &request, before, false, false)?;
-    let outcome = put(files, ask, &volume, &mut vnode, after);
+    let mut outcome = put(files, ask, &volume, &mut vnode, after);
+    // As in `lock`: the volume may have been searched for locks before this one was there.
+    if outcome.is_ok() && volume.is_superseded() {
+        outcome = Err(Fault::NoVolume);
+    }
     if outcome.is_err() && !was_held {
         unlock(files, ask, fid, owner, range);
     }
